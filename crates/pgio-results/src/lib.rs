@@ -16,6 +16,7 @@ pub mod warning;
 mod built;
 pub mod change;
 pub mod checks;
+pub mod danger;
 pub mod device;
 pub mod drivers;
 pub mod joint;

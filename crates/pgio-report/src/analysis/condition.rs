@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use pgio_results::Metric;
+use pgio_results::danger::Danger;
 use serde::{Deserialize, Serialize};
 
 /// One condition and its trials; stored unchanged.
@@ -16,6 +17,9 @@ pub struct Condition {
     /// Differences from the baseline's treatments.
     #[serde(default)]
     pub factors: Vec<String>,
+    /// What its treatments, or its server's settings, endanger most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub danger: Option<Danger>,
     /// All trials on record, including repeats.
     pub trials: usize,
     /// Complete trials that a check invalidates.

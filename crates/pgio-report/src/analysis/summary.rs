@@ -13,7 +13,10 @@ use super::condition::{Condition, State};
 use super::factors::differing_factors;
 use super::pairing::Arm;
 use super::{degraded, steady, tail};
+use pgio_results::change::{Change, fact};
+use pgio_results::danger::Danger;
 use pgio_results::metrics;
+use pgio_results::model::Trial;
 use pgio_results::store::{ConditionInfo, Manifest};
 use pgio_results::{CheckVerdict, Metric};
 
@@ -24,6 +27,7 @@ pub(super) fn describe(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>)
         name: info.name.clone(),
         treatments: info.treatments(),
         factors: baseline.map(|b| factors(info, b)).unwrap_or_default(),
+        danger: danger(&info.changes, arm),
         trials: arm.all.len(),
         invalid: arm.invalid().len(),
         failed: arm.failed().len(),
@@ -36,6 +40,35 @@ pub(super) fn describe(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>)
         checks_passed,
         checks_total,
     }
+}
+
+/// Without a synchronous standby a failover loses commits under any condition.
+fn danger(changes: &[Change], arm: &Arm<'_>) -> Option<Danger> {
+    let trials = || arm.all.iter().map(|(_, trial)| *trial);
+    let names = fact::setting("synchronous_standby_names");
+    let has_standby = || {
+        trials().any(|t| t.environment.get(&names).is_some_and(|names| !names.is_empty()))
+            || trials().filter_map(|t| t.telemetry.as_ref()).any(|t| {
+                t.standbys.values().any(|s| ["sync", "quorum"].contains(&s.sync_state.as_str()))
+            })
+    };
+    let applies = |change: &&Change| {
+        !change.sets("synchronous_commit")
+            || change.danger() != Some(Danger::FailoverLosesCommits)
+            || has_standby()
+    };
+    let declared = changes.iter().filter(applies).filter_map(Change::danger);
+    // A private server may have been built with them.
+    let off = |t: &Trial| t.server.fsync == "off" || t.server.full_page_writes == "off";
+    let built = trials().any(off).then_some(Danger::PowerCutCorrupts);
+    // A way to flush may be none on this device.
+    let lies = |t: &Trial| {
+        let check = t.checks.iter().find(|check| check.id == "lying-cache");
+        check.is_some_and(|check| check.verdict != CheckVerdict::Ok)
+    };
+    let flushes_otherwise = changes.iter().any(|change| change.sets("wal_sync_method"));
+    let unflushed = (flushes_otherwise && trials().any(lies)).then_some(Danger::PowerCutCorrupts);
+    declared.chain(built).chain(unflushed).max()
 }
 
 fn factors(info: &ConditionInfo, baseline: &ConditionInfo) -> Vec<String> {

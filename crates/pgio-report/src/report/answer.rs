@@ -8,6 +8,7 @@
 use super::{format, margin, outcomes};
 use crate::analysis::shares::failed_more;
 use crate::analysis::{ALPHA, Analysis, Comparison, Decision, STALLS, State, Verdict};
+use pgio_results::danger::Danger;
 use pgio_results::metrics::Direction;
 
 /// The certainty of a verdict that no check of the experiment contradicts.
@@ -41,8 +42,21 @@ enum Size {
     Unclear,
 }
 
-/// The answer in words.
+/// The answer in words, with what the condition endangers.
 pub fn answer(analysis: &Analysis, condition: &str) -> String {
+    let text = judgment(analysis, condition);
+    match danger(analysis, condition) {
+        Some(danger) => format!("{text}; {danger}"),
+        None => text,
+    }
+}
+
+/// What the condition endangers; the twin does what the baseline does.
+pub(super) fn danger(analysis: &Analysis, condition: &str) -> Option<Danger> {
+    analysis.condition(condition).filter(|_| !analysis.is_aa(condition))?.danger
+}
+
+fn judgment(analysis: &Analysis, condition: &str) -> String {
     if condition == analysis.baseline {
         return "the baseline".to_owned();
     }
@@ -230,6 +244,7 @@ mod tests {
     use super::*;
     use crate::analysis::analyze;
     use crate::analysis::test_support::{demo, experiment, failing, trial};
+    use pgio_results::change::Change;
     use pgio_results::store::StoredExperiment;
     use proptest::prelude::*;
 
@@ -275,6 +290,39 @@ mod tests {
     #[test]
     fn the_demo_in_words() {
         insta::assert_snapshot!(answers(&demo()).join("\n"));
+    }
+
+    #[test]
+    fn a_gain_that_endangers_the_data_says_so() {
+        let mut stored = with_factor("on", 10.0);
+        let change = Change::server("fsync", "off");
+        stored.manifest.conditions.iter_mut().find(|c| c.name == "on").unwrap().changes =
+            vec![change];
+        let all = answers(&stored);
+        let unsafe_text = "; unsafe: a power cut can corrupt the cluster";
+        assert!(all[3].starts_with("brings at least") && all[3].ends_with(unsafe_text), "{all:?}");
+        assert!(all[..3].iter().all(|text| !text.contains("power cut")), "{all:?}");
+        let analysis = analyze(&stored);
+        let sentence = crate::report::sentence::sentence(&analysis, "on");
+        assert!(
+            sentence.ends_with(" It is unsafe: a power cut can corrupt the cluster."),
+            "{sentence}"
+        );
+        // Commits that nobody has but the primary are lost at a failover, if a standby would have had them.
+        let conditions = &mut stored.manifest.conditions;
+        conditions[0].changes = vec![Change::server("synchronous_commit", "local")];
+        let names = "setting.synchronous_standby_names".to_owned();
+        let of_baseline = |stored: &StoredExperiment| answers(stored).remove(0);
+        for t in &mut stored.trials {
+            t.telemetry = None;
+            std::sync::Arc::make_mut(&mut t.environment).insert(names.clone(), String::new());
+        }
+        assert_eq!(of_baseline(&stored), "the baseline");
+        for t in &mut stored.trials {
+            std::sync::Arc::make_mut(&mut t.environment).insert(names.clone(), "s1".to_owned());
+        }
+        let expected = "the baseline; unsafe: a failover can lose acknowledged commits";
+        assert_eq!(of_baseline(&stored), expected);
     }
 
     #[test]

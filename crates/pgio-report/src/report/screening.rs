@@ -73,6 +73,7 @@ fn ranked(analysis: &Analysis, screened: &ScreeningResult, metric: &str) -> Tabl
     };
     let rows = shown.iter().map(row).collect();
     let mut notes: Vec<String> = shown.iter().flat_map(|e| interaction_notes(e)).collect();
+    notes.extend(screened.factors.iter().filter_map(unsafe_note));
     notes.extend(not_shown(screened, metric));
     if shown.iter().any(|e| e.comparison.verdict == Verdict::NoDifference) {
         notes.push("~ no effect detected.".to_owned());
@@ -131,6 +132,13 @@ fn levels(screened: &ScreeningResult, effect: &Effect) -> String {
     };
     let (low, high) = (level(&factor.low, &factor.high), level(&factor.high, &factor.low));
     format!("{low} → {high}")
+}
+
+/// What the levels of a factor endanger, each by its greatest danger.
+fn unsafe_note(factor: &Factor) -> Option<String> {
+    let greatest = |changes: &[Change]| changes.iter().filter_map(Change::danger).max();
+    let danger = greatest(&factor.high).max(greatest(&factor.low))?;
+    Some(format!("{}: {danger}.", factor.name))
 }
 
 fn level(factor: &Factor, changes: &[&Change]) -> String {

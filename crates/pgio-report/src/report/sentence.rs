@@ -3,6 +3,7 @@
 //! A sentence claims no more than the analysis decided. If no difference was detected, it gives the
 //! number of blocks that would be needed.
 
+use super::answer::danger;
 use super::{format, margin, outcomes};
 use crate::analysis::sweep::COMMIT_MEAN;
 use crate::analysis::{Analysis, Comparison, Finding, STALLS, Verdict};
@@ -24,6 +25,9 @@ pub fn sentence(analysis: &Analysis, condition: &str) -> String {
             analysis.baseline,
             format::small(factors)
         );
+    }
+    if let Some(danger) = danger(analysis, condition) {
+        text += &format!(" It is {danger}.");
     }
     text
 }

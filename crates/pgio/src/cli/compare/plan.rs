@@ -19,9 +19,12 @@ use crate::experiment::application::estimate;
 use crate::experiment::application::{
     ConditionChange, Job, PlanNote, PlannedChange, Preview, Unchecked, WorkloadPreview, cells,
 };
+use crate::experiment::live::LiveCell;
 use crate::experiment::plan::plan_as;
 use crate::experiment::state;
 use crate::host::LOCAL;
+use crate::treatment;
+use pgio_results::change::Change;
 use pgio_results::sweep::{Axis, AxisValue, Sweep, value_text};
 use pgio_results::units::exact_duration;
 
@@ -68,7 +71,20 @@ pub(super) fn unchecked_text(Unchecked { target, installed }: &Unchecked) -> Str
     )
 }
 
-fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>, order: bool) {
+/// What conditions endanger, once for each of them.
+fn dangers(cells: &[LiveCell]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for cell in cells {
+        let changes = treatment::changes(&cell.treatments);
+        let danger = changes.iter().filter_map(Change::danger).max();
+        let condition = &cell.cell.condition;
+        let line = danger.map(|danger| format!("{condition} is {danger}"));
+        lines.extend(line.filter(|line| !lines.contains(line)));
+    }
+    lines
+}
+
+fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
     let e = &job.experiment;
     let (workload, cells) = (preview.spec, preview.cells.as_slice());
     let length = match e.window_of(workload) {
@@ -120,7 +136,9 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>, ord
             preview.changes.iter().filter(|c| !is_twin(c)).map(text).collect()
         }
     };
-    for line in changes.into_iter().chain(preview.sweep.iter().flat_map(axes_text)) {
+    for line in
+        changes.into_iter().chain(dangers(cells)).chain(preview.sweep.iter().flat_map(axes_text))
+    {
         add(text, &format!("  {line}"));
     }
     let each = trial.map_or_else(|| "unknown duration".to_owned(), seconds);
