@@ -216,6 +216,12 @@ pub const CHECKS: &[CheckDef] = &[
         "stop other programs on the host, or measure when it is idle",
     ),
     def(
+        "foreign-sessions",
+        "sessions of others on the measured server, in any database, were active for more than 20 % of the time of the workload's sessions, or used more than 20 % of the host's cores",
+        "they were active for more than 5 % of that time, or used more than 5 % of the cores; or another database had more than 10 transactions or 1000 block visits a second and the role may not see who is active",
+        "stop them, or measure when the server is not used",
+    ),
+    def(
         "foreign-io",
         "",
         "other processes moved at least 10 % of the bytes that the servers' devices moved, and at least 1 MB/s; not judged if the server's processes cannot be read",
@@ -228,16 +234,16 @@ pub const CHECKS: &[CheckDef] = &[
         "use fewer sessions, run pgio on another machine, or use one driver more",
     ),
     def(
-        "driver-lost",
-        "a driver was lost after it was ready and before the window ended; with the workload `mail`, also during preparation",
-        "",
-        "find out what ended the driver or cut its connection; the trial is repeated with all drivers",
-    ),
-    def(
         "generator-stalled",
         "pgio, or one of several drivers, stood still for at least 1 s of the window, or for 20 % of it (0.25 s or more): stopped by a signal, without a processor, or on a machine that was paused",
         "it stood still for at least 0.25 s, or for 5 % of the window (0.125 s or more)",
         "do not stop or suspend pgio, and run it on a machine that is neither busy nor paused; the trial is repeated",
+    ),
+    def(
+        "driver-lost",
+        "a driver was lost after it was ready and before the window ended; with the workload `mail`, also during preparation",
+        "",
+        "find out what ended the driver or cut its connection; the trial is repeated with all drivers",
     ),
     def(
         "driver-sum",

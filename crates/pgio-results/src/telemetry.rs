@@ -16,6 +16,9 @@ pub struct Telemetry {
     /// File systems and devices below the server's directories.
     pub storage: Vec<Storage>,
     pub waits: Option<Waits>,
+    /// Absent in older results, and where nothing was sampled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign_sessions: Option<ForeignSessions>,
     /// Standbys by application_name.
     pub standbys: BTreeMap<String, StandbyLag>,
     /// The expected cost of a commit, measured outside the trials.
@@ -115,6 +118,29 @@ fn only_disk(stack: &[Device]) -> Option<&str> {
     (!stack.iter().any(|device| device.kind == "loop")).then_some(&disk.name)
 }
 
+/// What others did on the server during the window.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ForeignSessions {
+    /// Mean number of active sessions by database; absent if the role may not see the state of sessions.
+    pub active: Option<BTreeMap<String, f64>>,
+    /// Work that the server counted for databases other than the workload's and that of telemetry. Sessions publish
+    /// their counts once a second, so it is over some seconds where the window is shorter and they were observed.
+    pub databases: BTreeMap<String, DatabaseUse>,
+}
+
+/// Work per second in one database.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DatabaseUse {
+    /// Transactions, with those that were rolled back.
+    pub transactions: f64,
+    /// Tuples inserted, updated and deleted.
+    pub tuples: f64,
+    /// Blocks hit or read.
+    pub blocks: f64,
+}
+
 /// One host during the window.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -133,6 +159,9 @@ pub struct HostUse {
     pub cpu: BTreeMap<String, f64>,
     /// Cores used by processes other than the servers under test and pgio.
     pub foreign_cores: Option<f64>,
+    /// Cores used by sessions of others on the server under test, at least; not included in the above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign_session_cores: Option<f64>,
     /// Share of the window in which the servers' processes that ran at all were ready to run and waited for
     /// a core, on average; absent if the kernel does not account for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

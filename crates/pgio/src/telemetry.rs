@@ -23,6 +23,7 @@ pub mod storage;
 pub mod sysstat;
 mod waits;
 
+use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,7 @@ pub use expected::Standby;
 use observed_hosts::ObservedHost;
 use pgio_results::Warning;
 use pgio_results::series::{Series, Track};
-use pgio_results::telemetry::{Telemetry, Waits};
+use pgio_results::telemetry::{ForeignSessions, Telemetry, Waits};
 pub use sources::{Survey, TelemetrySources};
 use span::Span;
 pub use standbys::OwnStandby;
@@ -195,22 +196,7 @@ impl Recorder<'_> {
                 .and_then(|(from, to)| Some(to.checked_sub(from)?.as_secs_f64())),
             ..Telemetry::default()
         };
-        for host in self.hosts {
-            let name = host.name.to_owned();
-            let (usage, tracks, host_warnings) = host.finish(span);
-            telemetry.hosts.insert(name, usage);
-            series.tracks.extend(tracks);
-            warnings.extend(host_warnings);
-        }
-        if let Some(server) = self.server {
-            let usage = server.finish(span);
-            telemetry.standbys = usage.standbys;
-            standbys::add_details(&self.sources.standbys, &mut telemetry.standbys);
-            series.tracks.extend(usage.tracks);
-            series.moments.extend(usage.moments);
-            warnings.extend(usage.warnings);
-        }
-        let mut shares = Vec::new();
+        let (mut shares, mut foreign, mut foreign_pids) = (Vec::new(), None, BTreeSet::new());
         if let Some(waits) = self.waits {
             let of_slices = |slices: &Vec<(Instant, Instant)>| {
                 slices
@@ -221,7 +207,28 @@ impl Recorder<'_> {
             let sets: Vec<Vec<Span>> = slices.iter().map(of_slices).collect();
             let summary = waits.finish(span, &sets);
             (telemetry.waits, shares) = (summary.waits, summary.shares);
+            (foreign, foreign_pids) = (summary.foreign, summary.foreign_pids);
             warnings.extend(summary.warnings);
+        }
+        for host in self.hosts {
+            let name = host.name.to_owned();
+            let (usage, tracks, host_warnings) = host.finish(span, &foreign_pids);
+            telemetry.hosts.insert(name, usage);
+            series.tracks.extend(tracks);
+            warnings.extend(host_warnings);
+        }
+        if let Some(server) = self.server {
+            let usage = server.finish(span);
+            let databases = usage.databases;
+            // Programs in the background may give their sessions any name.
+            let known = self.sources.neighbors.is_empty();
+            let found = ForeignSessions { active: foreign, databases };
+            telemetry.foreign_sessions = known.then_some(found);
+            telemetry.standbys = usage.standbys;
+            standbys::add_details(&self.sources.standbys, &mut telemetry.standbys);
+            series.tracks.extend(usage.tracks);
+            series.moments.extend(usage.moments);
+            warnings.extend(usage.warnings);
         }
         series.tracks.retain(|track: &Track| !track.at.is_empty());
         series.moments.sort_by(|a, b| a.at.total_cmp(&b.at));

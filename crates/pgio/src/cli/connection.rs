@@ -6,16 +6,16 @@ use std::path::Path;
 
 use postgres::Client;
 
-use super::exit::{CONNECT, FILES, Failure, Outcome, REFUSED};
+use super::exit::{CONNECT, FILES, Failure, Outcome};
 use super::flags::{KeyedCommand, Source};
 use super::output;
 use crate::config::experiment::limits::FILE_BYTES;
 use crate::config::{ConnectString, Layer, pgio_conf};
-use crate::dataset;
+use crate::experiment::admin::refuse_other_runs as refuse_other_runs_on;
 use crate::experiment::conflicts;
 use crate::experiment::connection::{self, ConnectionKeys};
 use crate::experiment::error::LiveError;
-use crate::pg::{leftovers, server};
+use crate::pg::server;
 use crate::treatment::Resource;
 use crate::treatment::journal::Claims;
 use pgio_connect::ConnectParams;
@@ -70,27 +70,14 @@ pub(super) fn refuse_unfinished(params: &ConnectParams) -> Outcome {
     Ok(())
 }
 
-/// Refuses while another run is at work in the database, whose tables must be neither dropped nor replaced, and a
-/// server that an interrupted run changed or another run is changing.
-pub(super) fn refuse_other_runs(
-    admin: &mut Client,
-    database: &str,
-    params: &ConnectParams,
-) -> Outcome {
-    let runs = leftovers::live_runs(admin, &[database.to_owned()]).map_err(LiveError::from)?;
-    if runs.is_empty() {
-        let identity = server::identity(admin).map_err(LiveError::from)?;
-        let resources = [Resource::server(&identity)].into();
-        return Ok(conflicts::refuse_changed(&resources, &Claims::default())?);
-    }
-    // It may be loading, which has an error of its own.
-    dataset::refuse_while_loading(admin)?;
-    let message = format!(
-        "run {} is at work in {}: wait until it ends, or interrupt it (Ctrl-C, `kill -INT`)",
-        runs.join(", "),
-        params.describe()
-    );
-    Err(Failure::message(REFUSED, message))
+/// Refuses while another run is at work in the database, and a server that an interrupted run changed or another
+/// run is changing.
+pub(super) fn refuse_other_runs(admin: &mut Client, database: &str, run_id: &str) -> Outcome {
+    let identity = server::identity(admin).map_err(LiveError::from)?;
+    conflicts::refuse_changed(&[Resource::server(&identity)].into(), &Claims::default())?;
+    // What a load or a removal does to runs in other databases, they report.
+    refuse_other_runs_on(admin, database, run_id, false)?;
+    Ok(())
 }
 
 /// Connects to a results database, which is not a server under test.

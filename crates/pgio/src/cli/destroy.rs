@@ -27,7 +27,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     connection::refuse_unfinished(&params)?;
     let (mut admin, found) = open_admin(&params, &run_id)?;
     server::check_database(&found, keys.layer.dbname.as_deref())?;
-    connection::refuse_other_runs(&mut admin, &found.info.database, &params)?;
+    connection::refuse_other_runs(&mut admin, &found.info.database, &run_id)?;
     let bytes = dataset::size(&mut admin).unwrap_or(0);
     let tables = mark::find(&mut admin)
         .map_or(0, |all| all.into_iter().filter(|named| named.mark.is_some()).count());
@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
     }
     // The answer may have taken a while.
-    connection::refuse_other_runs(&mut admin, &found.info.database, &params)?;
+    connection::refuse_other_runs(&mut admin, &found.info.database, &run_id)?;
     let destroyed = dataset::destroy(&mut admin)?;
     if destroyed.dropped.is_empty() {
         output::line("No pgio tables found.");

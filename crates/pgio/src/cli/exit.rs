@@ -41,7 +41,10 @@ pub const CODES: &[(u8, &str)] = &[
     (FAILED, "any other failure"),
     (USAGE, "the command line or a file is wrong; nothing was done"),
     (CONNECT, "the server cannot be reached or refuses the login"),
-    (REFUSED, "the server or the data set does not meet the requirements; nothing was changed"),
+    (
+        REFUSED,
+        "the server or the data set does not meet the requirements, or another run is at work there; nothing was changed",
+    ),
     (
         TRIAL,
         "run: the trial failed or is invalid; compare: a condition has no valid trial, or the run gave up; the message or trials.jsonl has the reason",
@@ -268,6 +271,8 @@ coded! {
         LiveError::Store(_) => FILES,
         LiveError::Connect(source) => source.code(),
         LiveError::ConnectionLost(_) => CONNECT,
+        LiveError::OtherRuns(runs) if runs.iter().any(|run| run.changes_server) => UNFINISHED,
+        LiveError::OtherRuns(_) => REFUSED,
         LiveError::StoredSlice => FILES,
         LiveError::Server(_) | LiveError::OtherVersion { .. } | LiveError::Cycles { .. } | LiveError::Joint { .. } | LiveError::Weave(_) | LiveError::ShortSlices(_) => REFUSED,
         LiveError::Engine(source) => source.code(),
@@ -314,6 +319,7 @@ coded! {
         OpenError::Program(_) => FAILED,
         OpenError::Treatment(source) => source.code(),
         OpenError::Live(source) => source.code(),
+        OpenError::Conflict(source) => source.code(),
         OpenError::Host(source) => source.code(),
         OpenError::Private(source) => source.code(),
         OpenError::State(source) => source.code(),

@@ -43,7 +43,7 @@ pub(super) struct Args {
     /// Let a trial count that this check would make invalid; may be repeated
     #[arg(long, value_name = "CHECK", value_delimiter = ',', value_parser = tolerable)]
     tolerate: Vec<String>,
-    /// Fail with exit code 5 also if others disturbed the trial (foreign-load, steal)
+    /// Fail with exit code 5 also if others disturbed the trial (foreign-load, foreign-sessions, steal)
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub(super) struct Args {
 }
 
 /// What others did on the machine. One trial is compared with nothing, so its numbers stand, with a remark.
-const DISTURBANCES: &[&str] = &["foreign-load", "steal"];
+const DISTURBANCES: &[&str] = &["foreign-load", "foreign-sessions", "steal"];
 
 fn tolerable(id: &str) -> Result<String, String> {
     let valid = checks::tolerable();

@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let stop = signals::stop_on_signals()?;
     let (mut admin, found) = open_admin(&params, &run_id)?;
     server::check_database(&found, keys.layer.dbname.as_deref())?;
-    connection::refuse_other_runs(&mut admin, &found.info.database, &params)?;
+    connection::refuse_other_runs(&mut admin, &found.info.database, &run_id)?;
     output::warn_all(&found.warnings);
 
     output::line(&lines::job_info(&spec.scale, spec.tables));

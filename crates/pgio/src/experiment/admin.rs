@@ -1,12 +1,14 @@
-//! Opens the admin session of a run.
+//! Opens the admin session of a run, and refuses other runs on its server.
 
 use postgres::{Client, SimpleQueryMessage};
 
 use super::error::LiveError;
-use crate::pg::leftovers;
+use crate::dataset;
+use crate::pg::leftovers::{self, LiveRun};
 use crate::pg::server::{self, Server, ServerError};
 use crate::workload::EngineError;
 use pgio_connect::{self, ConnectParams};
+use pgio_results::warning::Warning;
 
 /// Opens the admin session, announces that the run lives, and ends sessions
 /// of killed runs, which would hold the tables.
@@ -37,6 +39,42 @@ fn open(
     leftovers::announce(&mut admin, run_id)?;
     leftovers::terminate(&mut admin)?;
     Ok((admin, server))
+}
+
+/// Refuses, on an announced session, while another run is at work in the database, whose tables must be neither
+/// dropped nor replaced, or while one of the two changes the server. Announces the change before it looks: of two
+/// runs that start at the same time, at least one sees the other. Returns those that may go on beside this one.
+pub fn refuse_other_runs(
+    admin: &mut Client,
+    database: &str,
+    run_id: &str,
+    changes_server: bool,
+) -> Result<Vec<LiveRun>, LiveError> {
+    if changes_server {
+        leftovers::announce_change(admin, run_id)?;
+    }
+    let is_in_the_way =
+        |run: &LiveRun| changes_server || run.changes_server || run.database == database;
+    let runs = leftovers::live_runs(admin, run_id, is_in_the_way)?;
+    let (in_the_way, beside): (Vec<_>, Vec<_>) = runs.into_iter().partition(is_in_the_way);
+    if in_the_way.is_empty() {
+        return Ok(beside);
+    }
+    // It may be loading, which has an error of its own.
+    dataset::refuse_while_loading(admin)?;
+    Err(LiveError::OtherRuns(in_the_way))
+}
+
+/// Says that runs in other databases of the server go on.
+pub fn beside_warning(beside: &[LiveRun], server: &str) -> Option<Warning> {
+    let runs: Vec<String> = beside.iter().map(LiveRun::to_string).collect();
+    (!runs.is_empty()).then(|| {
+        Warning::new(
+            format!("another run of pgio uses the server {server}"),
+            runs.join("; "),
+            "measure one after the other, or see the check foreign-sessions of each trial",
+        )
+    })
 }
 
 /// Opens a read-only session: announces no run, ends no session, and can change

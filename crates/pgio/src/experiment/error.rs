@@ -3,6 +3,7 @@
 //! An error of one condition names it. `cli::exit` assigns the exit codes.
 
 use crate::dataset::DatasetError;
+use crate::pg::leftovers::LiveRun;
 use crate::pg::server::ServerError;
 use crate::treatment::TreatmentError;
 use crate::workload::EngineError;
@@ -40,6 +41,8 @@ pub enum LiveError {
         "the server came back as PostgreSQL {found} in place of {before}: its program was replaced during the run, so start a new experiment"
     )]
     OtherVersion { before: String, found: String },
+    #[error("{}: wait until it ends, or interrupt it (Ctrl-C, `kill -INT`)", listed(.0))]
+    OtherRuns(Vec<LiveRun>),
     #[error(transparent)]
     Server(#[from] ServerError),
     #[error(transparent)]
@@ -48,4 +51,8 @@ pub enum LiveError {
     Dataset(#[from] DatasetError),
     #[error("cannot prepare the server")]
     Postgres(#[from] postgres::Error),
+}
+
+fn listed(runs: &[LiveRun]) -> String {
+    runs.iter().map(LiveRun::to_string).collect::<Vec<_>>().join("; ")
 }

@@ -21,6 +21,7 @@ use std::time::Duration;
 pub use self::check::{CheckedCells, LiveCell, check, touched, touched_before_check};
 pub use self::further_servers::FurtherServers;
 use self::session::{Controlled, context, renew_session};
+use super::admin::beside_warning;
 use super::background::{Background, Neighbor, RunningBackground, WindowStart};
 use super::error::LiveError;
 use super::event::Event;
@@ -46,6 +47,7 @@ use pgio_results::model::{Outcome, Trial, TrialPosition};
 use pgio_results::series::Series;
 use pgio_results::store::{Appended, Store, StoredExperiment};
 use pgio_results::sweep::Cell;
+use pgio_results::warning::Warning;
 
 /// An experiment on real servers.
 pub struct Live<'a> {
@@ -113,6 +115,16 @@ impl Live<'_> {
         let (hosts, rules, stop) = (&self.hosts, &self.rules, &self.stop);
         self.checked = check(&self.cells, &mut self.targets, hosts, rules, &neighbors, stop)?;
         Ok(touched(&self.targets))
+    }
+
+    /// Refuses other runs where one of the two changes the server. Returns warnings about the others.
+    pub fn refuse_other_runs(&mut self) -> Result<Vec<Warning>, LiveError> {
+        let mut warnings = Vec::new();
+        for target in self.targets.values_mut() {
+            let beside = target.refuse_other_runs(&self.run_id)?;
+            warnings.extend(beside_warning(&beside, &target.params.describe()));
+        }
+        Ok(warnings)
     }
 
     /// Notes the tables that workloads will create, for `undo`, before they are created.
@@ -354,7 +366,8 @@ impl Stage for Live<'_> {
         let (series, output) = (self.series.take(), std::mem::take(&mut self.output));
         let output: Vec<(&str, &str)> =
             output.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
-        let Appended { mut trial, left_out } = store.append_with(trial, series.as_ref(), &output)?;
+        let Appended { mut trial, left_out } =
+            store.append_with(trial, series.as_ref(), &output)?;
         self.judge.add(&self.stored.manifest, self.stored.trials.len(), &trial);
         let computes_intervals = self.rules.precision.is_some();
         judging::keep_judged(&mut trial, computes_intervals);

@@ -110,6 +110,7 @@ fn make_again(target: &mut Target, run_id: &str, mut journal: Journal) -> Result
     let recreated = database::recreate(&mut target.admin, database);
     (target.admin, _) = open_admin(&target.params, run_id)?;
     recreated?;
+    target.refuse_other_runs(run_id)?;
     journal.undone(number).and_then(|()| journal.finish()).map_err(journaled)
 }
 

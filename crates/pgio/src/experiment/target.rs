@@ -1,14 +1,17 @@
 //! A server that conditions run on, with everything that a run knows about it.
 //!
-//! Holds the admin session but does not use it. Next: `live` applies conditions there.
+//! Uses the admin session only to refuse other runs. Next: `live` applies conditions there.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use postgres::Client;
 
+use super::admin::refuse_other_runs;
+use super::error::LiveError;
 use crate::dataset::LoadSpec;
 use crate::pg::control::Controller;
+use crate::pg::leftovers::LiveRun;
 use crate::pg::private::PrivateCluster;
 use crate::pg::server::{Server, ServerNode};
 use crate::telemetry::TelemetrySources;
@@ -48,6 +51,12 @@ impl Target {
         let (touched, node) = (vec![self.identity.clone()], self.node.clone());
         // A run starts again what it stopped a moment ago, whatever follows the server.
         ChangedServer { touched, node, ..ChangedServer::default() }
+    }
+
+    /// Refuses other runs, also those that began while it was without an admin session. Returns those that may go on.
+    pub(super) fn refuse_other_runs(&mut self, run_id: &str) -> Result<Vec<LiveRun>, LiveError> {
+        let changes_server = self.touches.contains(&self.identity);
+        refuse_other_runs(&mut self.admin, &self.server.info.database, run_id, changes_server)
     }
 
     /// Changes of a private server end with it. A change of a host affects the server as well.

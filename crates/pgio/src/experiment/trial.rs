@@ -120,7 +120,7 @@ pub fn run(
 /// The record of a trial that could not begin.
 fn not_begun(request: &Request<'_>, error: EngineError) -> TrialResult {
     let trial = Trial { outcome: outcome_of(Some(&error)), ..new_record(request) };
-    TrialResult { trial, series: None, program_output: None, error: Some(error) }
+    TrialResult { trial, series: None, output: Vec::new(), error: Some(error) }
 }
 
 /// Returns the record of a trial that begins.

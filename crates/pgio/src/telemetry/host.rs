@@ -138,6 +138,13 @@ impl Sampler {
         lock_record(&self.record).marked < self.requested.get() && !self.thread.is_finished()
     }
 
+    /// Sets the processes of others' sessions on the servers, if these run on this host.
+    pub fn watch_foreign(&mut self, pids: &BTreeSet<i32>) {
+        if !self.watch.backend_pids.is_empty() {
+            self.watch.foreign_pids.clone_from(pids);
+        }
+    }
+
     /// Number of snapshots so far. If it grew after a mark, the new one is that mark or an earlier
     /// tick.
     pub fn snapshot_count(&self) -> usize {
@@ -194,6 +201,7 @@ impl Sampler {
         match foreign {
             Some(Ok(load)) => {
                 usage.foreign_cores = Some(load.cores);
+                usage.foreign_session_cores = load.session_cores;
                 usage.run_delay = load.run_delay;
                 usage.process_io = load.io;
             }

@@ -48,7 +48,8 @@ pub(super) fn start<'a>(
             continue;
         }
         let Servers { backend_pids, hidden } = Servers::on(host, targets);
-        let watch = Watch { backend_pids, system_identifiers: system_identifiers(targets) };
+        let system_identifiers = system_identifiers(targets);
+        let watch = Watch { backend_pids, system_identifiers, ..Watch::default() };
         match Sampler::start(Arc::clone(host), cadence, watch) {
             Ok(sampler) => started.push(ObservedHost {
                 name,
@@ -75,8 +76,13 @@ fn system_identifiers(targets: &[Target<'_>]) -> Option<BTreeSet<String>> {
 }
 
 impl ObservedHost<'_> {
-    /// Summarizes the window.
-    pub(super) fn finish(self, span: Span) -> (HostUse, Vec<Track>, Vec<Warning>) {
+    /// Summarizes the window. `foreign` are the processes of sessions of others on the server.
+    pub(super) fn finish(
+        mut self,
+        span: Span,
+        foreign: &BTreeSet<i32>,
+    ) -> (HostUse, Vec<Track>, Vec<Warning>) {
+        self.sampler.watch_foreign(foreign);
         let (mut usage, tracks, mut warnings) = self.sampler.finish(span.opened, span.closed);
         if self.hides_a_server {
             usage = without_foreign_load(usage);
@@ -92,7 +98,13 @@ impl ObservedHost<'_> {
 
 /// Removes the foreign load, which would include the server's own.
 fn without_foreign_load(usage: HostUse) -> HostUse {
-    HostUse { foreign_cores: None, run_delay: None, process_io: None, ..usage }
+    HostUse {
+        foreign_cores: None,
+        foreign_session_cores: None,
+        run_delay: None,
+        process_io: None,
+        ..usage
+    }
 }
 
 impl Servers {
@@ -197,7 +209,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(100));
             }
             let span = Span { opened, closed: std::time::Instant::now() };
-            let (usage, _, warnings) = host.finish(span);
+            let (usage, _, warnings) = host.finish(span, &BTreeSet::new());
             assert!(usage.cores.is_some(), "{usage:?}");
             assert_eq!((usage.foreign_cores, usage.process_io), (None, None));
             assert!(warnings.iter().any(|w| w.what.starts_with("the foreign load on host ")));

@@ -5,6 +5,7 @@
 //! own counts when its time slice ends, so the schedule starts shortly after the window: each
 //! reading then covers one slice, not parts of two.
 
+mod databases;
 mod replication;
 mod sources;
 mod tracks;
@@ -33,9 +34,11 @@ pub(super) struct Sampler {
 }
 
 /// Everything the thread sampled.
+#[derive(Default)]
 struct Samples {
     logs: Vec<Log>,
     standbys: Vec<(Instant, Vec<replication::Standby>)>,
+    databases: Vec<databases::Reading>,
     warnings: Vec<Warning>,
 }
 
@@ -84,6 +87,7 @@ impl Samples {
         let (lags, lag_tracks) = replication::summarize(&self.standbys, span);
         usage.standbys = lags;
         usage.tracks.extend(lag_tracks);
+        usage.databases = databases::summarize(&self.databases, span);
         usage
     }
 }
@@ -94,7 +98,7 @@ fn sample(
     cadence: Duration,
     marks: &Receiver<()>,
 ) -> Samples {
-    let mut samples = Samples { logs: Vec::new(), standbys: Vec::new(), warnings: Vec::new() };
+    let mut samples = Samples::default();
     if let Err(error) = sample_into(&mut samples, (watched, upstreams), cadence, marks) {
         let warning = not_observed("the server's counters", &words::sentence(&error));
         samples.warnings.push(warning);
@@ -111,11 +115,15 @@ fn sample_into(
     let mut client = session::open(&watched.params)?;
     let mut statements = prepare_sources(&mut client, watched, samples);
     let replication = client.prepare(replication::SQL)?;
+    let others = client.prepare(databases::SQL)?;
+    let own = [&watched.database, &watched.params.dbname];
     let mut upstreams = open_upstreams(upstreams, samples);
     let mut schedule = SampleSchedule::new(Instant::now(), cadence);
     loop {
         read_all(&mut client, watched, &mut statements, samples);
         read_standbys(&mut client, &replication, samples);
+        let (rows, at) = timed(|| client.query(&others, &[&own.as_slice()]));
+        samples.databases.extend(rows.ok().map(|rows| databases::Reading::new(at, &rows)));
         for (upstream, statement) in &mut upstreams {
             read_standbys(upstream, statement, samples);
         }
@@ -274,7 +282,7 @@ mod tests {
             let text = format!("host=/nonexistent/{name} user=u dbname=d");
             pgio_connect::resolve(&text, &pgio_connect::Env::default()).unwrap()
         };
-        let mut samples = Samples { logs: Vec::new(), standbys: Vec::new(), warnings: Vec::new() };
+        let mut samples = Samples::default();
         let opened = open_upstreams(&[nowhere("a"), nowhere("b")], &mut samples);
         assert!(opened.is_empty());
         let what: Vec<&str> = samples.warnings.iter().map(|w| w.what.as_str()).collect();

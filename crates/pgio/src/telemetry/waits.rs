@@ -6,7 +6,7 @@
 //! slices of one condition is random, so they have the window's share of missed rounds. Next:
 //! `results::waits` groups events, `analysis` divides latencies by them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,6 +41,10 @@ pub(super) struct WaitSummary {
     pub(super) waits: Option<Waits>,
     /// The samples inside each set of spans.
     pub(super) shares: Vec<Option<Waits>>,
+    /// Mean number of active sessions of others, by database.
+    pub(super) foreign: Option<BTreeMap<String, f64>>,
+    /// The processes of these sessions.
+    pub(super) foreign_pids: BTreeSet<i32>,
     pub(super) warnings: Vec<Warning>,
 }
 
@@ -50,6 +54,7 @@ struct Samples {
     /// Names of events; rounds refer to them by index.
     events: Vec<String>,
     rounds: Vec<Round>,
+    foreign_pids: BTreeSet<i32>,
     warnings: Vec<Warning>,
 }
 
@@ -58,7 +63,12 @@ struct Round {
     at: Instant,
     /// Event and number of sessions that were in it.
     counts: Vec<(u16, u32)>,
+    /// Active sessions of others by database.
+    foreign: Foreign,
 }
+
+/// Without a database: what they do is unknown.
+type Foreign = Vec<(Option<String>, u32)>;
 
 impl Sampler {
     /// Connects; sampling starts with [`Sampler::watch`].
@@ -119,7 +129,20 @@ impl Samples {
         // Without a round in the window there is none in a slice.
         let missed = all.as_ref().map_or(0.0, |all| all.missed_rounds as f64 / all.rounds as f64);
         let shares = sets.iter().map(|spans| waits(spans, Some(missed))).collect();
-        WaitSummary { waits: all, shares, warnings: self.warnings }
+        let foreign = self.foreign_in(span);
+        let foreign_pids = self.foreign_pids;
+        WaitSummary { waits: all, shares, foreign, foreign_pids, warnings: self.warnings }
+    }
+
+    fn foreign_in(&self, span: Span) -> Option<BTreeMap<String, f64>> {
+        let inside = |round: &&Round| (span.opened..=span.closed).contains(&round.at);
+        let rounds: Vec<&Round> = self.rounds.iter().filter(inside).collect();
+        let mut active = BTreeMap::new();
+        for (database, sessions) in rounds.iter().flat_map(|round| &round.foreign) {
+            *active.entry(database.clone()?).or_default() +=
+                f64::from(*sessions) / rounds.len() as f64;
+        }
+        (!rounds.is_empty()).then_some(active)
     }
 
     /// Counts the samples by event, and the rounds, inside spans.
@@ -175,11 +198,22 @@ fn sample_into(
 ) -> Result<(), SessionError> {
     let mut client = session::open(&watched.params)?;
     let statement = client.prepare(SQL)?;
+    let own_name = &watched.params.application_name;
     sample_rounds(samples, seed, watched_pids, &mut |pids| {
-        match client.query(&statement, &[&pids]) {
+        match client.query(&statement, &[&pids, own_name]) {
             Ok(rows) => {
-                let count = |row: &postgres::Row| (row.get(0), row.get::<_, i64>(1) as u32);
-                Ok(Some(rows.iter().map(count).collect()))
+                let mut seen = Seen::default();
+                for row in rows {
+                    let count = row.get::<_, i64>(1) as u32;
+                    match row.get(0) {
+                        Some(event) => seen.events.push((event, count)),
+                        None => {
+                            seen.foreign.push((row.get(2), count));
+                            seen.foreign_pids.extend(row.get::<_, Vec<i32>>(3));
+                        }
+                    }
+                }
+                Ok(Some(seen))
             }
             Err(error) if client.is_closed() => Err(error.into()),
             // A statement timeout is a missed round.
@@ -188,8 +222,16 @@ fn sample_into(
     })
 }
 
-/// Events and the number of sessions that are in each; `None` if the server did not answer in time.
-type Counts = Result<Option<Vec<(String, u32)>>, SessionError>;
+#[derive(Debug, Default)]
+struct Seen {
+    /// Events and the number of sessions that are in each.
+    events: Vec<(String, u32)>,
+    foreign: Foreign,
+    foreign_pids: Vec<i32>,
+}
+
+/// `None` if the server did not answer in time.
+type Counts = Result<Option<Seen>, SessionError>;
 
 /// Samples the sessions that were sent last until the sender is dropped. `query` counts the events of
 /// these sessions; without counts the round is missed.
@@ -215,10 +257,11 @@ fn sample_rounds(
         }
         samples.sessions = u32::try_from(pids.len()).unwrap_or(u32::MAX);
         let start = Instant::now();
-        if let Some(counts) = query(&pids)? {
+        if let Some(Seen { events, foreign, foreign_pids }) = query(&pids)? {
             let at = start + start.elapsed() / 2;
-            let counts = counts.iter().map(|(event, n)| (samples.event_index(event), *n)).collect();
-            samples.rounds.push(Round { at, counts });
+            let counts = events.iter().map(|(event, n)| (samples.event_index(event), *n)).collect();
+            samples.rounds.push(Round { at, counts, foreign });
+            samples.foreign_pids.extend(foreign_pids);
         }
         let now = Instant::now();
         interval += INTERVAL;
@@ -238,6 +281,7 @@ mod tests {
         let round = |ms: &u64| Round {
             at: opened + Duration::from_millis(*ms),
             counts: vec![(cpu, 1), (flush, 1)],
+            foreign: vec![(Some("other".to_owned()), 2)],
         };
         samples.rounds = moments.iter().map(round).collect();
         samples
@@ -254,6 +298,19 @@ mod tests {
         assert!((waits.hertz - 15.0).abs() < 1e-9, "{}", waits.hertz);
         assert_eq!(waits.sightings["CPU"], 3);
         assert_eq!(waits.sightings["IO:WALSync"], 3);
+    }
+
+    #[test]
+    fn active_sessions_of_others_are_a_mean_over_the_rounds_or_unknown() {
+        let opened = Instant::now();
+        let span = Span { opened, closed: opened + Duration::from_millis(200) };
+        let mut seen = samples(&[10, 60, 110, 160, 210], opened);
+        seen.rounds[0].foreign.clear();
+        let other = || ("other".to_owned(), 1.5);
+        assert_eq!(seen.foreign_in(span), Some([other()].into()), "2 in 3 of 4 rounds");
+        seen.rounds[2].foreign.push((None, 1));
+        assert_eq!(seen.foreign_in(span), None);
+        assert_eq!(samples(&[], opened).foreign_in(span), None);
     }
 
     #[test]
@@ -319,7 +376,8 @@ mod tests {
                 4 => drop(sender.take()),
                 _ => {}
             }
-            Ok(Some(vec![("CPU".to_owned(), pids.len() as u32)]))
+            let events = vec![("CPU".to_owned(), pids.len() as u32)];
+            Ok(Some(Seen { events, ..Seen::default() }))
         })
         .unwrap();
         assert_eq!(asked, [vec![1], vec![1], vec![1, 2], vec![1, 2]]);

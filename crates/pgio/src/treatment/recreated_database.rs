@@ -10,7 +10,7 @@ use super::context::Context;
 use super::error::TreatmentError;
 use super::record::{Label, Record};
 use super::step::{OnConflict, Step, Undone};
-use crate::pg::leftovers;
+use crate::pg::leftovers::{self, LiveRun};
 use crate::pg::quote::identifier;
 
 pub(super) const STEP: &str = "recreated-database";
@@ -54,7 +54,9 @@ impl RecreateStep {
         let beside = ["postgres", "template1"].map(str::to_owned);
         let own = self.leftovers.iter().chain([&self.database]).cloned();
         let databases: Vec<String> = own.chain(beside).collect();
-        if !leftovers::live_runs(admin, &databases).map_err(failed())?.is_empty() {
+        let may_recreate = |run: &LiveRun| databases.contains(&run.database);
+        let runs = leftovers::live_runs(admin, "", may_recreate).map_err(failed())?;
+        if runs.iter().any(may_recreate) {
             return Err(TreatmentError::Refused(format!(
                 "a run is at work on this server, which may be re-creating {} now: wait until it ends, then rerun `pgio undo`",
                 self.database

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pgio::pg::private::{PrivateCluster, Spec, VersionRequest};
 use postgres::{Client, NoTls};
@@ -56,6 +56,21 @@ pub(crate) fn shared_primary(major: u32) -> &'static PrivateCluster {
 #[allow(dead_code)]
 pub(crate) fn shared_pair(major: u32) -> &'static PrivateCluster {
     shared(major, true)
+}
+
+/// A primary for one test at a time: a run that changes its server excludes all others there.
+#[allow(dead_code)]
+pub(crate) fn changed_primary(major: u32) -> MutexGuard<'static, PrivateCluster> {
+    timing::begin();
+    type Server = &'static Mutex<PrivateCluster>;
+    static SERVERS: Mutex<BTreeMap<u32, Server>> = Mutex::new(BTreeMap::new());
+    let start = || -> Server {
+        let cluster = PrivateCluster::start(&spec(major));
+        Box::leak(Box::new(Mutex::new(cluster.unwrap_or_else(|e| panic!("{major}: {e:?}")))))
+    };
+    let server: Server = SERVERS.lock().unwrap().entry(major).or_insert_with(start);
+    // A test that failed has nothing to do with the next one.
+    server.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 type Slot = Arc<OnceLock<&'static PrivateCluster>>;

@@ -1,13 +1,14 @@
 //! Experiments at the same time: those that touch the same thing exclude each other, others do not.
 
 use std::fs::File;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 
 use pgio::pg::private::PrivateCluster;
 use rustix::process::Signal;
+use serde_json::Value;
 
-use crate::fixture::{INSTALLED, NEWEST, fresh_database, shared_primary, spec};
+use crate::fixture::{INSTALLED, NEWEST, changed_primary, fresh_database, shared_primary, spec};
 use crate::workdir::{Running, Workdir, active_sessions, auto_conf, experiment, show, wait_until};
 
 const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false";
@@ -101,15 +102,124 @@ fn sessions_alone_do_not_block_other_runs() {
     running.wait_until("in the window", || active_sessions(&dsn) > 0);
     // In another database: the tables of one are those of one run.
     let other = fresh_database(a);
-    start(&second, &first, &experiment(&other, SHORT, "", &session)).wait().expect(0, &[]);
+    let beside = start(&second, &first, &experiment(&other, SHORT, "", &session)).wait();
+    beside.expect(0, &["another run of pgio uses the server", "is at work in database test"]);
     assert!(running.is_running());
     running.kill();
+}
+
+/// Each with a state directory of its own, as other OS users have.
+#[test]
+fn runs_of_other_users_exclude_each_other_by_the_server() {
+    let server = cluster();
+    let (dsn, other) = (fresh_database(&server), fresh_database(&server));
+    let short = |dsn: &str, set: &str| experiment(dsn, SHORT, "", &[("a", ""), ("b", set)]);
+    let alone = |text: &str, code: i32, expected: &[&str]| {
+        let dir = Workdir::new();
+        dir.compare(text).expect(code, expected);
+        assert_eq!(dir.out().exists(), code == 0);
+    };
+    let run = |dsn: &str, code: i32, expected: &[&str]| {
+        let dir = Workdir::new();
+        dir.pgio(&["run", "--connect-string", dsn, "--run-time", "300ms"]).expect(code, expected);
+    };
+    for dsn in [&dsn, &other] {
+        let setup =
+            ["setup", "--connect-string", dsn, "--scale", "1024", "--create-base-table", "false"];
+        Workdir::new().pgio(&setup).expect(0, &[]);
+    }
+
+    // The first changes nothing: its database is taken, and its server for who changes it.
+    let first = Workdir::new();
+    let text = experiment(&dsn, LONG, "", &[("a", "synchronous_commit = \"local\"")]);
+    let mut running = first.start_compare(&text);
+    running.wait_until("in the window", || active_sessions(&dsn) > 0);
+    let at_work = ["run 20", "is at work in database test", "wait until it ends"];
+    alone(&short(&dsn, "commit_delay = 1"), 4, &at_work);
+    run(&dsn, 4, &at_work);
+    alone(&short(&other, SET), 4, &at_work);
+    run(&other, 0, &["another run of pgio uses the server"]);
+    assert!(running.is_running());
+    // What a killed run leaves is not in the way.
+    running.kill();
+    alone(&short(&dsn, "commit_delay = 1"), 0, &[]);
+
+    // The first changes the server.
+    let first = Workdir::new();
+    let mut running =
+        first.start(compare(&first, &first, &experiment(&dsn, LONG, "", &[("set", SET)])));
+    running.wait_until("in the window", || active_sessions(&dsn) > 0);
+    let changes = ["is at work in database test", "and changes the server: wait until it ends"];
+    for dsn in [&dsn, &other] {
+        alone(&short(dsn, "commit_delay = 1"), 6, &changes);
+        alone(&short(dsn, SET), 6, &changes);
+        run(dsn, 6, &changes);
+        let setup =
+            ["setup", "--connect-string", dsn, "--scale", "1024", "--create-base-table", "false"];
+        Workdir::new().pgio(&setup).expect(6, &changes);
+    }
+    assert!(running.is_running());
+    running.signal(Signal::INT);
+    running.wait().expect(130, &[]);
+
+    // Two that start at the same moment never run both.
+    for _ in 0..3 {
+        let dirs = [Workdir::new(), Workdir::new()];
+        let text = short(&dsn, "commit_delay = 1").replace("100ms", "4s");
+        let started: Vec<Running> = dirs.iter().map(|dir| dir.start_compare(&text)).collect();
+        let codes: Vec<Option<i32>> = started.into_iter().map(|r| r.wait().code).collect();
+        assert!(codes.contains(&Some(4)), "{codes:?}");
+        assert!(codes.iter().all(|code| [Some(0), Some(4)].contains(code)), "{codes:?}");
+    }
+}
+
+#[test]
+fn work_of_others_on_the_server_is_foreign_load() {
+    let server = cluster();
+    let (dsn, other) = (fresh_database(&server), fresh_database(&server));
+    let pgbench = |args: &[&str]| {
+        let mut command = Command::new("/usr/lib/postgresql/15/bin/pgbench");
+        command.args(args).arg(&other).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    if !std::path::Path::new("/usr/lib/postgresql/15/bin/pgbench").exists() {
+        eprintln!("skipped: pgbench is not installed");
+        return;
+    }
+    assert!(pgbench(&["-i", "-s", "1", "-q"]).status().unwrap().success());
+    let dir = Workdir::new();
+    let setup =
+        ["setup", "--connect-string", &dsn, "--scale", "1024", "--create-base-table", "false"];
+    dir.pgio(&setup).expect(0, &[]);
+    let trial = || -> Value {
+        let run = ["run", "--connect-string", &dsn, "--run-time", "3s", "--json", "trial.json"];
+        dir.pgio(&run).expect(0, &[]);
+        serde_json::from_str(&std::fs::read_to_string(dir.path().join("trial.json")).unwrap())
+            .unwrap()
+    };
+    let check = |trial: &Value| -> (String, String) {
+        let checks = trial["checks"].as_array().unwrap();
+        let found = checks.iter().find(|check| check["id"] == "foreign-sessions");
+        let found = found.unwrap_or_else(|| panic!("no check: {trial:#}"));
+        let text = |key: &str| found[key].as_str().unwrap().to_owned();
+        (text("verdict"), text("message"))
+    };
+    let quiet = check(&trial());
+    assert_eq!(quiet, ("ok".into(), "no session of others was active on the server".into()));
+    let mut busy = pgbench(&["-c", "3", "-T", "60", "-n"]).spawn().unwrap();
+    let (verdict, message) = check(&trial());
+    busy.kill().unwrap();
+    busy.wait().unwrap();
+    assert_eq!(verdict, "warning", "tolerated: {message}");
+    for part in ["it would be invalid", "active on average in test", "cores", "changed tuples"] {
+        assert!(message.contains(part), "no {part:?}: {message}");
+    }
 }
 
 #[test]
 fn one_command_of_a_host_at_a_time() {
     // Two servers.
-    let (a, b) = (shared_primary(INSTALLED), shared_primary(NEWEST));
+    let (a, b) = (changed_primary(INSTALLED), changed_primary(NEWEST));
     let first = Workdir::new();
     let text = |cluster: &PrivateCluster| {
         let file = first.path().join("flag");
@@ -118,12 +228,12 @@ fn one_command_of_a_host_at_a_time() {
                 "command = {{ name = \"flag\", apply = [\"touch\", {file:?}], verify = [\"test\", \"-e\", {file:?}], undo = [\"rm\", {file:?}] }}\n"
             )
     };
-    let mut running = start(&first, &first, &text(a));
+    let mut running = start(&first, &first, &text(&a));
     running.wait_until("in force", || first.path().join("flag").exists());
     // The treatment's own check would only report that the command is already in force.
     let pid = format!("process {} (", running.pid());
     let expected = [pid.as_str(), "is changing whatever commands change on "];
-    refused(&first, &text(b), &expected);
+    refused(&first, &text(&b), &expected);
     running.signal(Signal::INT);
     running.wait().expect(130, &[]);
     assert!(!first.path().join("flag").exists());

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 use crate::disk;
-use crate::fixture::{INSTALLED, copy_program, pgio_exe, shared_primary};
+use crate::fixture::{INSTALLED, changed_primary, copy_program, pgio_exe};
 use crate::workdir::{Workdir, active_sessions, experiment, wait_until};
 
 const STRANGER: u32 = 4242;
@@ -79,8 +79,8 @@ fn undo_refuses_a_user_without_home_and_state_directory() {
 
 #[test]
 fn created_files_are_private_under_any_umask() {
-    let cluster = shared_primary(INSTALLED);
-    let dsn = crate::fixture::fresh_database(cluster);
+    let server = changed_primary(INSTALLED);
+    let dsn = crate::fixture::fresh_database(&server);
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"60s\"\naa = false";
     // Journal a step on a host, since other tests use this server.

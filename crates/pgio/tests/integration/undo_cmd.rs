@@ -12,7 +12,7 @@ use postgres::{Client, NoTls};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::controlling::change_journal;
-use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, pgio_exe, shared_primary, spec};
+use crate::fixture::{INSTALLED, NEWEST, changed_primary, connect, fresh_database, pgio_exe, spec};
 use crate::hosts::sshd::Sshd;
 use crate::killing::kills;
 use crate::workdir::{
@@ -252,7 +252,8 @@ fn an_unreachable_server_keeps_its_journal() {
 
 #[test]
 fn an_unreachable_host_does_not_block_the_undo_on_others() {
-    let (dsn, sshd) = (fresh_database(shared_primary(INSTALLED)), Sshd::start());
+    let (server, sshd) = (changed_primary(INSTALLED), Sshd::start());
+    let dsn = fresh_database(&server);
     let dir = Workdir::new();
     // From the directory in which the experiment was started.
     fs::copy(sshd.config(), dir.path().join("ssh_config")).unwrap();
@@ -293,7 +294,8 @@ fn an_unreachable_host_does_not_block_the_undo_on_others() {
 
 #[test]
 fn steps_of_another_machine_are_left_to_it() {
-    let dsn = fresh_database(shared_primary(INSTALLED));
+    let server = changed_primary(INSTALLED);
+    let dsn = fresh_database(&server);
     let dir = Workdir::new();
     let flag = dir.path().join("flag");
     let command = format!(
@@ -349,7 +351,8 @@ fn a_full_disk_does_not_stop_an_undo_halfway() {
 
 #[test]
 fn a_failed_undo_is_reported_at_once() {
-    let dsn = fresh_database(shared_primary(INSTALLED));
+    let server = changed_primary(INSTALLED);
+    let dsn = fresh_database(&server);
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
     let command =

@@ -2,7 +2,7 @@
 
 use pgio::pg::private::PrivateCluster;
 
-use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
+use crate::fixture::{INSTALLED, changed_primary, connect, fresh_database, shared_primary, spec};
 use crate::workdir::{Workdir, condition_of, experiment, failed_checks, tolerate};
 
 const LEVELS: &[(&str, &str)] = &[
@@ -165,7 +165,8 @@ fn auto_finds_a_length_and_keeps_it_with_its_evidence() {
 #[test]
 fn auto_gives_each_trial_its_window_if_conditions_cannot_take_turns() {
     let dir = Workdir::new();
-    let dsn = fresh_database(shared_primary(INSTALLED));
+    let server = changed_primary(INSTALLED);
+    let dsn = fresh_database(&server);
     let reloaded = &[("a", ""), ("b", "wal_writer_delay = \"100ms\"")];
     let keys = keys("weave = \"auto\"").replace("blocks = 6", "blocks = 1");
     let run = dir.compare(&experiment(&dsn, &keys, "", reloaded)).expect(0, &[]);

@@ -228,11 +228,12 @@ pub(crate) fn experiment(
 }
 
 /// Checks that react to the other tests on the machine, which run at the same time.
-pub(crate) const NEIGHBOR_CHECKS: [&str; 3] = ["foreign-load", "steal", "generator-bound"];
+pub(crate) const NEIGHBOR_CHECKS: [&str; 5] =
+    ["foreign-load", "foreign-sessions", "steal", "generator-bound", "generator-stalled"];
 /// Returns further arguments of `pgio run`, so that these checks do not decide its exit code.
 pub(crate) fn tolerance_args(args: &[&str]) -> &'static [&'static str] {
     match args.first() {
-        Some(&"run") => &["--tolerate", "generator-bound,environment-changed"],
+        Some(&"run") => &["--tolerate", "generator-bound,generator-stalled,environment-changed"],
         _ => &[],
     }
 }

@@ -84,7 +84,7 @@ fn dangers(cells: &[LiveCell]) -> Vec<String> {
     lines
 }
 
-fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
+fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>, order: bool) {
     let e = &job.experiment;
     let (workload, cells) = (preview.spec, preview.cells.as_slice());
     let length = match e.window_of(workload) {

@@ -14,7 +14,9 @@ use super::workloads::{self, WorkPlace};
 use crate::config::experiment::{BackgroundSpec, Condition, WorkloadKind, WorkloadSpec};
 use crate::config::{ConnectString, Layer, Use};
 use crate::dataset::verify;
-use crate::experiment::admin::{open_admin, open_admin_anywhere, open_reader_anywhere};
+use crate::experiment::admin::{
+    open_admin, open_admin_anywhere, open_reader_anywhere, refuse_other_runs,
+};
 use crate::experiment::background::{Background, Neighbor, connections_beside};
 use crate::experiment::connection;
 use crate::experiment::error::LiveError;
@@ -76,6 +78,7 @@ fn prepare_one(
         cluster.wait_replayed(stop)?;
     }
     let (mut admin, server) = open_admin_anywhere(&params, run_id)?;
+    refuse_other_runs(&mut admin, &server.info.database, run_id, false)?;
     let identity = identity_of(&mut admin, &server)?;
     let place = (&server, load);
     let workload = prepare_work(job, spec, target, place, &mut admin, stop, observe)?;

@@ -45,6 +45,8 @@ pub enum OpenError {
     #[error(transparent)]
     Live(#[from] LiveError),
     #[error(transparent)]
+    Conflict(#[from] ConflictError),
+    #[error(transparent)]
     Host(#[from] ExecError),
     #[error(transparent)]
     Private(#[from] private::Error),

@@ -13,7 +13,8 @@ use super::job::Job;
 use super::servers::TargetServer;
 use super::workloads::{self, WorkPlace};
 use crate::config::experiment::{ControlMethod, Experiment, WorkloadSpec};
-use crate::experiment::admin::{open_admin, open_reader};
+use crate::experiment::admin::{open_admin, open_reader, refuse_other_runs};
+use crate::experiment::conflicts;
 use crate::experiment::error::LiveError;
 use crate::experiment::event::{Event, Observer};
 use crate::experiment::target::{ResetPlan, Target};
@@ -24,14 +25,15 @@ use crate::pg::private::PrivateCluster;
 use crate::pg::server::{self, Server, ServerNode};
 use crate::telemetry::{OwnStandby, Standby, Survey, TelemetrySources};
 use crate::treatment::Resource;
+use crate::treatment::journal::Claims;
 use crate::workload::Workload;
 use crate::workload::command::LastSetup;
 use pgio_connect::{ConnectParams, Env};
 
 /// The purpose of opening a target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Purpose<'a> {
-    Run { run_id: &'a str },
+    Run { run_id: &'a str, claims: &'a Claims },
     Inspect,
 }
 
@@ -44,11 +46,22 @@ pub(super) fn open(
     observe: &mut Observer<'_>,
 ) -> Result<Target, OpenError> {
     let (mut admin, server) = match purpose {
-        Purpose::Run { run_id } => open_admin(&target.params, run_id)?,
+        Purpose::Run { run_id, .. } => open_admin(&target.params, run_id)?,
         Purpose::Inspect => open_reader(&target.params)?,
     };
     server.warnings.iter().for_each(|warning| observe(Event::Warns(warning)));
-    let runs = purpose != Purpose::Inspect;
+    let identity = server::identity(&mut admin).map_err(LiveError::from)?;
+    let runs = match purpose {
+        // Before a data set is loaded, which drops tables.
+        Purpose::Run { run_id, claims } => {
+            if target.cluster.is_none() {
+                conflicts::refuse_changed(&[Resource::server(&identity)].into(), claims)?;
+            }
+            refuse_other_runs(&mut admin, &server.info.database, run_id, false)?;
+            true
+        }
+        Purpose::Inspect => false,
+    };
     let mut workloads = Vec::new();
     let last_setup = LastSetup::default();
     for layer in layers(spec, job.experiment.sweep) {
@@ -93,7 +106,6 @@ pub(super) fn open(
     let control = target.control.as_ref();
     let control =
         control.map(|method| controller(method, host.as_deref(), &target.hosts, &mut admin));
-    let identity = server::identity(&mut admin).map_err(LiveError::from)?;
     Ok(Target {
         identity: Resource::server(&identity),
         node: ServerNode::read(&mut admin),

@@ -16,7 +16,7 @@ use super::error::SingleError;
 use crate::config::SlobSettings;
 use crate::config::experiment::Checkpoint;
 use crate::dataset::sizes;
-use crate::experiment::admin::open_admin;
+use crate::experiment::admin::{beside_warning, open_admin, refuse_other_runs};
 use crate::experiment::conflicts::InterruptedRun;
 use crate::experiment::connection::{self, ConnectionKeys};
 use crate::experiment::error::LiveError;
@@ -109,6 +109,10 @@ pub fn open<'a>(
     let (mut admin, server) = open_admin(&params, &run_id)?;
     let identity = server::identity(&mut admin).map_err(LiveError::from)?;
     conflicts::refuse_changed(&[Resource::server(&identity)].into(), &Claims::default())?;
+    let beside = refuse_other_runs(&mut admin, &server.info.database, &run_id, false)?;
+    if let Some(warning) = beside_warning(&beside, &params.describe()) {
+        observe(&SingleEvent::Warns(&warning));
+    }
     server::check_database(&server, run.keys.layer.dbname.as_deref()).map_err(LiveError::from)?;
     let (work, warnings) = slob::loaded(run.keys.layer.clone(), &mut admin)?;
     for warning in warnings {

@@ -155,12 +155,9 @@ impl SharedRun<'_> {
         observe: &mut Observer<'_>,
     ) -> Result<(Prepared, Vec<String>), RunError> {
         let (job, stop) = (self.job, self.stop);
-        let mut targets = self.open_targets(plan.spec, &cells, observe)?;
+        let mut targets = self.open_targets(plan.spec, &cells, claims, observe)?;
         let background =
             background::prepare(job, plan.spec, &cells, self.servers, self.run_id, stop, observe)?;
-        let of_users = targets.values().filter(|target: &&Target| target.cluster.is_none());
-        let measured = of_users.map(|target| target.identity.clone()).collect();
-        conflicts::refuse_changed(&measured, claims)?;
         let manifest = self.describe(plan, &cells, &mut targets)?;
         let (store, stored, remarks) = match earlier {
             None => (None, empty_experiment(manifest), Vec::new()),
@@ -178,6 +175,7 @@ impl SharedRun<'_> {
         &self,
         spec: &WorkloadSpec,
         cells: &[LiveCell],
+        claims: &Claims,
         observe: &mut Observer<'_>,
     ) -> Result<BTreeMap<String, Target>, RunError> {
         let used = self
@@ -186,7 +184,7 @@ impl SharedRun<'_> {
             .filter(|(name, _)| cells.iter().any(|c| c.targets().any(|target| target == *name)));
         let mut targets = BTreeMap::new();
         for (name, server) in used {
-            let purpose = Purpose::Run { run_id: self.run_id };
+            let purpose = Purpose::Run { run_id: self.run_id, claims };
             let target = opening::open(self.job, spec, server, purpose, self.stop, observe)?;
             targets.insert(name.clone(), target);
         }
@@ -324,6 +322,9 @@ fn claim_and_check(stage: &mut Live<'_>, claims: &mut Claims) -> Result<(), RunE
     conflicts::claim(&touched, claims, &stage.run_id, &stage.experiment)?;
     let touched = stage.check()?;
     conflicts::claim(&touched, claims, &stage.run_id, &stage.experiment)?;
+    for warning in stage.refuse_other_runs()? {
+        (stage.observe)(Event::Warns(&warning));
+    }
     Ok(())
 }
 

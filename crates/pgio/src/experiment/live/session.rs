@@ -77,6 +77,7 @@ fn open_session(target: &mut Target, run_id: &str, limit: Duration) -> Result<Se
     let checked = target.changed().check(&mut admin, &target.params);
     checked.map_err(|source| LiveError::OtherServer(Box::new(source)))?;
     target.admin = admin;
+    target.refuse_other_runs(run_id)?;
     refresh_storage(target);
     Ok(server)
 }

@@ -41,6 +41,7 @@ pub(super) fn checks(trial: &Trial, series: Option<&Series>, waits_for_flush: bo
     let Some(telemetry) = &trial.telemetry else { return all };
     all.extend(resync(telemetry));
     all.extend(foreign::load(trial, telemetry));
+    all.extend(foreign::sessions(trial, telemetry));
     all.extend(foreign_io::check(telemetry));
     all.extend(generator(telemetry, trial));
     all.extend(telemetry_cost(telemetry, trial.observed_seconds()));

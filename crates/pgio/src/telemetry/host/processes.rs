@@ -21,6 +21,8 @@ pub struct Watch {
     /// System identifiers of the servers under test, whose standbys count as well. `None` if one is
     /// unknown, and then all standbys count.
     pub system_identifiers: Option<BTreeSet<String>>,
+    /// Sessions of others on these servers.
+    pub foreign_pids: BTreeSet<i32>,
 }
 
 impl Watch {
@@ -148,7 +150,17 @@ impl Processes {
         threads.into_iter().map(of_thread).fold(servers, u64::saturating_add)
     }
 
-    /// The same for all processes of the host.
+    /// CPU ticks of these processes alone, as far as they are left at the end.
+    pub(super) fn own_ticks_since(&self, earlier: &Processes, pids: &BTreeSet<i32>) -> u64 {
+        let since = |pid: &i32| {
+            let now = self.by_pid.get(pid)?;
+            let then = earlier.by_pid.get(pid).filter(|p| p.started_ticks == now.started_ticks);
+            Some(now.ticks().saturating_sub(then.map_or(0, Process::ticks)))
+        };
+        pids.iter().filter_map(since).sum()
+    }
+
+    /// [`Processes::ticks_since`] for all processes of the host.
     pub(super) fn all_ticks_since(&self, earlier: &Processes) -> u64 {
         let kernel = self.kernel_thread_parent();
         let is_root = |process: &&Process| {
@@ -268,6 +280,8 @@ mod tests {
         assert_eq!(since(&[server(600, 0), worker(2250)], &[100, 200]), 150, "a standby ended");
         let backend_ended = line(100, "postgres", 1, 0, 530);
         assert_eq!(since(&[backend_ended, worker(2200)], &[100]), 30, "its parent has its time");
+        let foreign = all(&[server(600, 0)]).own_ticks_since(&before, &[101, 999].into());
+        assert_eq!(foreign, 100, "without what has ended");
     }
 
     #[test]

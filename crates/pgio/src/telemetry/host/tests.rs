@@ -188,7 +188,7 @@ fn a_standby_of_another_cluster_is_foreign_load() {
             Snapshot::parse(&text, began + Duration::from_secs(s)).unwrap()
         });
         let system_identifiers = Some(BTreeSet::from(["7".to_owned()]));
-        let watch = Watch { backend_pids: vec![101], system_identifiers };
+        let watch = Watch { backend_pids: vec![101], system_identifiers, ..Watch::default() };
         let span = Span::between(&from, &to).unwrap();
         span.foreign_load(&watch, &BTreeSet::from([50, 77]), 100.0).unwrap().unwrap().cores
     };

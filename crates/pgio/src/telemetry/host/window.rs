@@ -32,6 +32,8 @@ pub(super) struct Span<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ForeignLoad {
     pub(super) cores: f64,
+    /// Those of sessions of others on the servers, if there were any.
+    pub(super) session_cores: Option<f64>,
     /// Share of the time in which the servers' processes waited for a core, see [`HostUse::run_delay`].
     pub(super) run_delay: Option<f64>,
     pub(super) io: Option<ProcessIo>,
@@ -142,7 +144,9 @@ impl<'a> Span<'a> {
         let cores = foreign as f64 / hertz / self.seconds;
         let run_delay = waited.map(|seconds| (seconds / self.seconds).min(1.0));
         let io = moved.map(|moved| self.io(moved));
-        Some(Ok(ForeignLoad { cores, run_delay, io }))
+        let session_cores = (!watch.foreign_pids.is_empty())
+            .then(|| to.own_ticks_since(from, &watch.foreign_pids) as f64 / hertz / self.seconds);
+        Some(Ok(ForeignLoad { cores, session_cores, run_delay, io }))
     }
 
     /// CPU ticks of all processes, those that came and ended in the meantime included. The kernel counts a

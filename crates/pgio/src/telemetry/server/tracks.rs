@@ -7,7 +7,7 @@ use super::sources::{Kind, Source};
 use crate::telemetry::span::Span;
 use pgio_results::Warning;
 use pgio_results::series::{Moment, Track};
-use pgio_results::telemetry::StandbyLag;
+use pgio_results::telemetry::{DatabaseUse, StandbyLag};
 
 /// Readings closer than this count as one moment, such as a tick next to a mark. A rate over the
 /// span between them would be noise, so only the later one counts.
@@ -98,6 +98,8 @@ pub(crate) struct ServerUse {
     pub(crate) tracks: Vec<Track>,
     pub(crate) moments: Vec<Moment>,
     pub(crate) standbys: BTreeMap<String, StandbyLag>,
+    /// Work of other databases.
+    pub(crate) databases: BTreeMap<String, DatabaseUse>,
     pub(crate) warnings: Vec<Warning>,
 }
 

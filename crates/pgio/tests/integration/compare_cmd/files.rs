@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use crate::fixture::{INSTALLED, fresh_database, shared_primary};
+use crate::fixture::{INSTALLED, changed_primary, fresh_database, shared_primary};
 use crate::loading::room::TinyFileSystem;
 use crate::workdir::{Workdir, auto_conf, experiment};
 
@@ -19,7 +19,8 @@ fn fill(dir: &Path, leave: u64) {
 #[test]
 fn a_disk_that_is_full_while_results_are_written() {
     let Some(mount) = TinyFileSystem::mount() else { return };
-    let dsn = fresh_database(shared_primary(INSTALLED));
+    let server = changed_primary(INSTALLED);
+    let dsn = fresh_database(&server);
     let keys = "blocks = 8\nduration = \"100ms\"\naa = false\nseed = 2";
     let conditions = [("a", ""), ("b", "wal_writer_delay = \"150ms\"")];
     let dir = Workdir::new();
@@ -74,7 +75,8 @@ fn results_of_a_newer_version_are_refused_by_name() {
 /// Removed, renamed: what would be appended then is lost.
 #[test]
 fn vanished_results_stop_the_experiment_and_everything_is_restored() {
-    let dsn = fresh_database(shared_primary(INSTALLED));
+    let server = changed_primary(INSTALLED);
+    let dsn = fresh_database(&server);
     let keys = "blocks = 12\nduration = \"300ms\"\naa = false\nseed = 3";
     let conditions = [("a", ""), ("b", "bgwriter_lru_maxpages = 90")];
     let attacks: [fn(&Path); 2] = [

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::fixture::{INSTALLED, NEWEST, fresh_database, shared_primary};
+use crate::fixture::{INSTALLED, NEWEST, changed_primary, fresh_database, shared_primary};
 use crate::workdir::{
     Workdir, alter_system, auto_conf, condition_of, experiment, experiment_on, show,
 };
@@ -22,7 +22,8 @@ fn found<'a>(trial: &'a Value, what: &str) -> Vec<(&'a str, &'a str)> {
 fn a_server_setting_is_applied_proved_and_undone() {
     for major in [INSTALLED, NEWEST] {
         let dir = Workdir::new();
-        let dsn = fresh_database(shared_primary(major));
+        let server = changed_primary(major);
+        let dsn = fresh_database(&server);
         // A line that was there before, with a value that is not the default.
         alter_system(&dsn, "bgwriter_delay", Some("333ms"));
         let line = auto_conf(&dsn, "bgwriter_delay");

@@ -413,6 +413,7 @@ fn telemetry(arm: &Arm, rate: f64) -> Telemetry {
         cores: Some(8),
         cpu: map(&[("user", 0.2), ("system", 0.1), ("iowait", 0.3), ("steal", 0.0), ("idle", 0.4)]),
         foreign_cores: Some(0.02),
+        foreign_session_cores: None,
         run_delay: Some(0.002),
         process_io: None,
         memory: BTreeMap::from([("total".to_owned(), 64 << 30), ("free".to_owned(), 2 << 30)]),
@@ -447,6 +448,7 @@ fn telemetry(arm: &Arm, rate: f64) -> Telemetry {
             sessions: SESSIONS as u32,
             sightings: sightings(arm).map(|(k, n)| (k.to_owned(), n)).into(),
         }),
+        foreign_sessions: None,
         standbys: BTreeMap::from([(
             "pgio_standby".to_owned(),
             StandbyLag { sync_state: "sync".to_owned(), ..StandbyLag::default() },

@@ -8,14 +8,22 @@
 
 use pgio_results::checks::remedy;
 use pgio_results::model::{Check, CheckVerdict, Trial};
-use pgio_results::telemetry::{HostUse, Telemetry};
+use pgio_results::telemetry::{DatabaseUse, HostUse, Telemetry};
 
-/// Share of a host's cores, or of the window by which others delayed the servers.
+/// Share of a host's cores, of the window by which others delayed the servers, or of the workload's sessions.
 const INVALID_SHARE: f64 = 0.20;
 /// The same share for a warning; `experiment::doctor` takes it as well.
 pub(in crate::experiment) const FOREIGN_WARNING_SHARE: f64 = 0.05;
 /// Cores that are a warning at any size of the host.
 const WARNING_CORES: f64 = 1.0;
+/// A session that is seen fewer times in a short window may be one short query.
+const INVALID_SIGHTINGS: f64 = 2.5;
+const WARNING_SIGHTINGS: f64 = 1.5;
+/// Work per second in another database that is a warning where the role may not see who is active.
+const UNSEEN_TRANSACTIONS: f64 = 10.0;
+const UNSEEN_BLOCKS: f64 = 1000.0;
+/// Number of other databases that are named.
+const DATABASES: usize = 3;
 
 pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
@@ -43,7 +51,7 @@ pub(super) fn load(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
         let worse = share.max(delay.unwrap_or_default());
         let by_cores =
             if foreign >= WARNING_CORES { CheckVerdict::Warning } else { CheckVerdict::Ok };
-        let verdict = verdict(worse, invalid_above).max(by_cores);
+        let verdict = verdict_of(worse, invalid_above).max(by_cores);
         let waited = delay.filter(|d| *d > FOREIGN_WARNING_SHARE).map_or_else(String::new, |d| {
             let all = percent(host.run_delay.unwrap_or_default());
             format!(
@@ -70,15 +78,71 @@ fn delay(host: &HostUse, foreign: f64) -> Option<f64> {
     (busy > 0.0).then_some(host.run_delay? * foreign / busy)
 }
 
+/// Judges what others did on the server itself: their processes are the server's, and no foreign load of the host.
+pub(super) fn sessions(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
+    const ID: &str = "foreign-sessions";
+    let found = telemetry.foreign_sessions.as_ref()?;
+    let cores = telemetry.hosts.values().filter_map(|host| {
+        let (cores, used) = (host.cores.filter(|n| *n > 0)?, host.foreign_session_cores?);
+        Some((used, cores))
+    });
+    let cores = cores.max_by(|a, b| a.0.total_cmp(&b.0));
+    let mut parts = Vec::new();
+    let mut verdict = CheckVerdict::Ok;
+    match (&found.active, &telemetry.waits) {
+        (Some(active), Some(waits)) => {
+            // A program may give its sessions any name.
+            let own = Some(&trial.server.database).filter(|_| trial.workload.kind == "command");
+            let active = || active.iter().filter(|(database, _)| Some(*database) != own);
+            let sessions: f64 = active().map(|(_, sessions)| sessions).sum();
+            let seen = sessions * waits.rounds as f64;
+            let share = sessions / f64::from(waits.sessions.max(1));
+            verdict = match verdict_of(share, INVALID_SHARE) {
+                CheckVerdict::Invalid if seen < INVALID_SIGHTINGS => CheckVerdict::Warning,
+                CheckVerdict::Warning if seen < WARNING_SIGHTINGS => CheckVerdict::Ok,
+                verdict => verdict,
+            };
+            parts.extend(active().map(|(database, sessions)| {
+                format!("{sessions:.2} sessions of others were active on average in {database}")
+            }));
+        }
+        _ => {
+            let busy = |work: &DatabaseUse| {
+                work.transactions > UNSEEN_TRANSACTIONS || work.blocks > UNSEEN_BLOCKS
+            };
+            if found.databases.values().any(busy) {
+                verdict = CheckVerdict::Warning;
+            }
+            parts.push("whether sessions of others were active is unknown".to_owned());
+        }
+    }
+    if let Some((used, cores)) = cores {
+        verdict = verdict.max(verdict_of(used / f64::from(cores), INVALID_SHARE));
+        parts.push(format!("they used {used:.2} of {cores} cores"));
+    }
+    if parts.is_empty() {
+        return Some(Check::ok(ID, "no session of others was active on the server"));
+    }
+    let mut databases: Vec<(&String, &DatabaseUse)> = found.databases.iter().collect();
+    databases.sort_by(|a, b| b.1.blocks.total_cmp(&a.1.blocks));
+    parts.extend(databases.into_iter().take(DATABASES).map(|(name, work)| {
+        let DatabaseUse { transactions, tuples, blocks } = work;
+        format!(
+            "{name} had {transactions:.0} transactions, {tuples:.0} changed tuples and {blocks:.0} block visits a second"
+        )
+    }));
+    Some(check(ID, verdict, parts.join("; "), remedy(ID)))
+}
+
 pub(super) fn steal(telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "steal";
     let (name, _, share) = worst(telemetry, |h| h.cpu.get("steal").copied())?;
     let message = format!("the hypervisor took {} of the time of `{name}`", percent(share));
-    Some(check(ID, verdict(share, INVALID_SHARE), message, remedy(ID)))
+    Some(check(ID, verdict_of(share, INVALID_SHARE), message, remedy(ID)))
 }
 
 /// Judges processor time that the work did not get; above `invalid_above` the trial does not count.
-fn verdict(share: f64, invalid_above: f64) -> CheckVerdict {
+fn verdict_of(share: f64, invalid_above: f64) -> CheckVerdict {
     match share {
         s if s > invalid_above => CheckVerdict::Invalid,
         s if s > FOREIGN_WARNING_SHARE => CheckVerdict::Warning,
@@ -97,6 +161,7 @@ fn check(id: &str, verdict: CheckVerdict, message: String, remedy: &str) -> Chec
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pgio_results::telemetry::{ForeignSessions, Waits};
     use pgio_results::test_support::full_trial;
     use std::collections::BTreeMap;
 
@@ -134,6 +199,48 @@ mod tests {
             "{}",
             check.message
         );
+    }
+
+    #[test]
+    fn sessions_of_others_on_the_server_are_judged_against_those_of_the_workload() {
+        let judged = |active: Option<&[(&str, f64)]>, cores: Option<f64>, edit: fn(&mut Trial)| {
+            let mut trial = full_trial();
+            trial.workload.kind = "commit".to_owned();
+            edit(&mut trial);
+            let named = |(name, n): &(&str, f64)| ((*name).to_owned(), *n);
+            let busy = DatabaseUse { transactions: 540.0, tuples: 2160.0, blocks: 9800.0 };
+            let host =
+                HostUse { cores: Some(4), foreign_session_cores: cores, ..HostUse::default() };
+            let telemetry = Telemetry {
+                hosts: BTreeMap::from([("db".to_owned(), host)]),
+                waits: Some(Waits { rounds: 40, sessions: 4, ..Waits::default() }),
+                foreign_sessions: Some(ForeignSessions {
+                    active: active.map(|all| all.iter().map(named).collect()),
+                    databases: BTreeMap::from([("shop".to_owned(), busy)]),
+                }),
+                ..Telemetry::default()
+            };
+            sessions(&trial, &telemetry).unwrap()
+        };
+        let verdict = |active: &[_], cores| judged(Some(active), cores, |_| {}).verdict;
+        assert_eq!(verdict(&[], None), CheckVerdict::Ok);
+        assert_eq!(verdict(&[("shop", 0.1)], None), CheckVerdict::Ok);
+        assert_eq!(verdict(&[("shop", 0.4)], None), CheckVerdict::Warning);
+        assert_eq!(verdict(&[("shop", 0.5), ("mine", 0.5)], None), CheckVerdict::Invalid);
+        assert_eq!(verdict(&[("shop", 0.1)], Some(1.0)), CheckVerdict::Invalid, "a core of four");
+        let check = judged(Some(&[("shop", 1.9)]), Some(0.3), |_| {});
+        assert_eq!(
+            check.message,
+            "1.90 sessions of others were active on average in shop; they used 0.30 of 4 cores; \
+             shop had 540 transactions, 2160 changed tuples and 9800 block visits a second"
+        );
+        assert_eq!(judged(None, None, |_| {}).verdict, CheckVerdict::Warning, "work is seen");
+        // The sessions of a program may have any name.
+        let program = |trial: &mut Trial| {
+            trial.workload.kind = "command".to_owned();
+            trial.server.database = "shop".to_owned();
+        };
+        assert_eq!(judged(Some(&[("shop", 3.0)]), None, program).verdict, CheckVerdict::Ok);
     }
 
     #[test]
