@@ -85,7 +85,7 @@ pub use condition::{Condition, Share, State, Steady};
 pub use cross::judge;
 pub use drift::Drift;
 pub use finding::{CountedWarning, Finding, STALLS, WEAVE_CARRY_OVER, WEAVE_SHORT};
-pub use interval::Interval;
+pub use interval::{Interval, MAX_FACTOR};
 pub use resolution::NoiseFloor;
 pub use servers::Server;
 pub use standing::{Standing, standings};

@@ -319,7 +319,7 @@ fn compare_metric(
     let too_few = a.len() < MIN_RUNS || b.len() < MIN_RUNS;
     let logs = [logs(&of_b), logs(&of_a)];
     let found = ratio.filter(|_| !too_few).and_then(|_| welch::test(&logs[0], &logs[1], ALPHA));
-    let interval = found.map(|w| w.interval.exp());
+    let interval = ratio_interval(found);
     let verdict = match (ratio, found) {
         (None, _) if !(a.is_empty() || b.is_empty()) => Verdict::NotApplicable,
         (Some(ratio), Some(w)) if w.p <= ALPHA => directed(ratio > 1.0, def.direction),
@@ -345,7 +345,7 @@ fn compare_metric(
         runs_without_a,
         runs_without_b,
         ratio,
-        interval: interval.into(),
+        interval,
         p: found.map(|w| w.p),
         p_adjusted: found.map(|w| w.p),
         verdict,
@@ -395,7 +395,8 @@ fn welch_together(samples: Vec<Option<[Vec<f64>; 2]>>) -> Vec<Option<(Interval, 
     let judged = samples.iter().zip(&p).map(|(sample, p)| {
         let (adjusted, share) = p.and_then(|_| levels.next())?;
         let at_its_level = test(sample.as_ref()?, ALPHA * share)?;
-        Some((Interval::from(Some(at_its_level.interval.exp())), adjusted))
+        let i = at_its_level.interval.exp();
+        Some((Interval::of_ratio(i.low, i.high), adjusted))
     });
     judged.collect()
 }

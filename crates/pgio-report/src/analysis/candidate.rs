@@ -51,7 +51,7 @@ fn candidate(def: &MetricDef, pairs: &Pairs, found: effect::Comparison) -> Candi
         baseline_value,
         value,
         ratio: found.ratio,
-        interval: Interval { low: found.low, high: found.high },
+        interval: Interval::of_ratio(found.low, found.high),
         difference: found.difference,
         difference_low: found.difference_low,
         difference_high: found.difference_high,

@@ -28,11 +28,11 @@ impl Candidate {
         // Without bounds there are too few blocks, and the verdict remains.
         let Some((low, high)) = judged.bounds else { return };
         c.verdict = directed_decision(effect::decide(judged.bounds), self.direction);
-        let finite = |bound: f64| Some(bound).filter(|b| b.is_finite());
         if by_difference {
+            let finite = |bound: f64| Some(bound).filter(|b| b.is_finite());
             (c.difference_low, c.difference_high) = (finite(low), finite(high));
         } else {
-            c.interval = Interval { low: finite(low.exp()), high: finite(high.exp()) };
+            c.interval = Interval::of_ratio(low.exp(), high.exp());
         }
     }
 }
@@ -48,6 +48,9 @@ pub(super) fn judge(candidates: &mut [Candidate]) {
         match family {
             FamilyKind::DegradedTime => judge_means(&mut members),
             _ => judge_together(&mut members),
+        }
+        if family == FamilyKind::Secondary {
+            drop_unresolved(&mut members);
         }
     }
 }
@@ -73,6 +76,16 @@ fn judge_means(members: &mut [&mut Candidate]) {
         member.comparison.difference = summary::mean(&member.logs);
         member.comparison.p = Some(*p);
         member.adopt(family::MemberResult { p: adjusted, bounds });
+    }
+}
+
+/// Drops the intervals of comparisons whose blocks are too few for so many. Where even blocks that all agree leave a
+/// p above a member's share of the level, sizes break the ties; a verdict is sound, but a bound depends on the
+/// noisiest other metric.
+fn drop_unresolved(members: &mut [&mut Candidate]) {
+    let share = ALPHA / members.len() as f64;
+    for member in members.iter_mut().filter(|m| signed_rank::smallest_p(m.logs.len()) > share) {
+        member.comparison.interval = Interval::UNKNOWN;
     }
 }
 

@@ -427,7 +427,9 @@ fn level_change(before: &[f64], after: &[f64], p: f64, direction: Direction) -> 
         before: level(&before),
         after: level(&after),
         ratio: of_ratio.map(|s| s.estimate.exp()),
-        interval: of_ratio.and_then(|s| s.bounds).map(|(low, high)| (low.exp(), high.exp())).into(),
+        interval: of_ratio
+            .and_then(|s| s.bounds)
+            .map_or(Interval::UNKNOWN, |(low, high)| Interval::of_ratio(low.exp(), high.exp())),
         p,
         coincides: Vec::new(),
     }

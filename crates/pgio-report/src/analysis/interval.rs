@@ -1,7 +1,8 @@
 //! The interval of an estimate, within which the true value is expected.
 //!
-//! Both sides are null if there are too few values; one side is null if only a bound is known. In stored
-//! JSON both sides are beside the estimate, so the type itself has no description there.
+//! Both sides are null if there are too few values; one side is null if only a bound is known. An end of a ratio's
+//! interval that is further than a factor of 100 from no change is no bound, and null. In stored JSON both sides are
+//! beside the estimate, so the type itself has no description there.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,11 +15,23 @@ pub struct Interval {
     pub high: Option<f64>,
 }
 
+/// An end of a ratio's interval beyond this factor bounds nothing, and a ratio beyond it is not written in digits.
+pub const MAX_FACTOR: f64 = 100.0;
+
 impl Interval {
     pub const UNKNOWN: Interval = Interval { low: None, high: None };
 
     pub fn new(low: f64, high: f64) -> Interval {
         Interval { low: Some(low), high: Some(high) }
+    }
+
+    /// The interval of a ratio.
+    pub fn of_ratio(low: impl Into<Option<f64>>, high: impl Into<Option<f64>>) -> Interval {
+        let is_bound = |low: &f64| low.is_finite() && *low >= 1.0 / MAX_FACTOR;
+        Interval {
+            low: low.into().filter(is_bound),
+            high: high.into().filter(|high| *high <= MAX_FACTOR),
+        }
     }
 
     /// Both sides, if both are known.
@@ -47,6 +60,14 @@ impl From<Option<(f64, f64)>> for Interval {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_end_beyond_a_factor_of_100_is_no_bound() {
+        assert_eq!(Interval::of_ratio(0.5, 2.0), Interval::new(0.5, 2.0));
+        assert_eq!(Interval::of_ratio(5.3e-171, 1.2e170), Interval::UNKNOWN);
+        assert_eq!(Interval::of_ratio(0.5, f64::INFINITY), Interval { low: Some(0.5), high: None });
+        assert_eq!(Interval::of_ratio(f64::NAN, None), Interval::UNKNOWN);
+    }
 
     #[test]
     fn a_bound_excludes_one_side_alone() {

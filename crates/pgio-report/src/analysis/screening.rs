@@ -316,7 +316,9 @@ fn at_levels(
     let found = of.into_iter().zip(judged.chunks(2)).map(|((factor, given, levels), judged)| {
         let level = |n: usize| LevelEffect {
             ratio: levels[n].ratio,
-            interval: judged[n].bounds.map(|(low, high)| (low.exp(), high.exp())).into(),
+            interval: judged[n]
+                .bounds
+                .map_or(Interval::UNKNOWN, |(low, high)| Interval::of_ratio(low.exp(), high.exp())),
         };
         let (low, high) = (level(0), level(1));
         let evidence = [0, 1].map(|n: usize| (levels[n].logs.as_slice(), judged[n].bounds));

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::comparison::Comparison;
 use super::condition::Condition;
-use super::verdict::Verdict;
+use super::interval::Interval;
+use super::verdict::{Bound, Verdict};
 use pgio_results::joint::{self, SHARE};
 use pgio_results::store::Manifest;
 
@@ -31,11 +32,21 @@ pub struct Server {
     pub ratio: Option<f64>,
     pub ratio_low: Option<f64>,
     pub ratio_high: Option<f64>,
+    /// Whether the ratio is only a bound, as in a comparison.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Bound>,
     pub verdict: Option<Verdict>,
     /// Distance from the median of the condition's servers, as a modified z-score of logarithms; null with fewer
     /// than five servers.
     pub deviation: Option<f64>,
     pub outlier: bool,
+}
+
+impl Server {
+    /// The interval of the ratio.
+    pub fn interval(&self) -> Interval {
+        Interval { low: self.ratio_low, high: self.ratio_high }
+    }
 }
 
 /// Returns the servers by condition; empty if every condition has one server.
@@ -80,6 +91,7 @@ fn server(
         ratio: compared.and_then(|c| c.ratio),
         ratio_low: compared.and_then(|c| c.interval.low),
         ratio_high: compared.and_then(|c| c.interval.high),
+        bound: compared.and_then(|c| c.bound),
         verdict: compared.map(|c| c.verdict),
         deviation: None,
         outlier: false,
@@ -89,8 +101,7 @@ fn server(
 /// Marks outliers among the servers that have an estimate. An effect of which only a bound is known is none.
 fn mark_outliers(servers: &mut [Server], by_value: bool) {
     let estimate = |s: &Server| {
-        let is_bound = s.ratio_low.is_some() != s.ratio_high.is_some();
-        let value = if by_value { s.value } else { s.ratio.filter(|_| !is_bound) };
+        let value = if by_value { s.value } else { s.ratio.filter(|_| s.bound.is_none()) };
         value.filter(|v| *v > 0.0).map(f64::ln)
     };
     let (logs, known): (Vec<f64>, Vec<&mut Server>) =
@@ -187,6 +198,7 @@ mod tests {
             ratio,
             ratio_low: ratio.map(|r| r * 0.99),
             ratio_high: ratio.map(|r| r * 1.01),
+            bound: None,
             verdict: None,
             deviation: None,
             outlier: false,
@@ -195,7 +207,7 @@ mod tests {
         let all = ratios.into_iter().chain([None]).enumerate();
         let mut servers: Vec<Server> = all.map(|(n, ratio)| server(n, ratio)).collect();
         // Only a lower bound is known.
-        servers[6].ratio_high = None;
+        servers[6].bound = Some(Bound::AtLeast);
         mark_outliers(&mut servers, false);
         let outliers: Vec<&str> =
             servers.iter().filter(|s| s.outlier).map(|s| s.target.as_str()).collect();

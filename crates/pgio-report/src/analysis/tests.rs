@@ -130,7 +130,8 @@ fn secondary_metrics_share_one_error_rate() {
     let changed = found.comparison("on", "updates_per_second").unwrap();
     assert_eq!((changed.p, changed.p_adjusted), (Some(0.03125), Some(0.03125)));
     assert_eq!((changed.verdict, changed.judged), (Verdict::Slower, false));
-    assert!(changed.interval.high.unwrap() < 1.0);
+    // Decided by a tie that its size broke.
+    assert_eq!(changed.interval, Interval::UNKNOWN);
     assert!(found.primary("on").unwrap().judged);
     for c in &found.comparisons {
         if let (Some(low), Some(high)) = (c.interval.low, c.interval.high) {

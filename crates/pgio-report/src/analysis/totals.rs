@@ -61,7 +61,7 @@ pub(super) fn ratio(beside: &PairedArms<'_, '_>, metric: &str) -> Option<Totals>
     let bounds = totals::bounds(&blocks, ALPHA);
     Some(Totals {
         ratio,
-        interval: interval.into(),
+        interval: interval.map_or(Interval::UNKNOWN, |i| Interval::of_ratio(i.low, i.high)),
         at_least: bounds.map(|(low, _)| low),
         at_most: bounds.map(|(_, high)| high),
         over_typical: totals::over_typical(&blocks, ALPHA).into(),

@@ -7,11 +7,11 @@ use super::csv::{at_least, number, word};
 use super::format::{self, NONE};
 use super::outcomes::probability;
 use super::table::{Column, Document, Label, Remark, Table};
-use crate::analysis::Verdict;
 use crate::analysis::across::gate::RuleResult;
 use crate::analysis::across::{
     Across, AcrossComparison, AcrossEffect, AcrossFailures, Effect, MIN_RUNS, Side,
 };
+use crate::analysis::{Interval, Verdict};
 use pgio_results::Metric;
 
 pub fn document(across: &Across) -> Document {
@@ -196,33 +196,27 @@ fn values(across: &Across, c: &AcrossComparison) -> [String; 3] {
 }
 
 fn change(c: &AcrossComparison) -> String {
-    match (c.verdict, c.ratio, c.interval.low, c.interval.high) {
-        (_, None, ..) => NONE.to_owned(),
-        (Verdict::NotApplicable, Some(ratio), ..) => {
+    match (c.verdict, c.ratio, format::interval(c.interval)) {
+        (_, None, _) => NONE.to_owned(),
+        (Verdict::NotApplicable, Some(ratio), _) => {
             format!("{} (no spread)", format::change(ratio))
         }
-        (Verdict::NotJudged, Some(ratio), ..) => {
-            format!("{} (not judged)", format::change(ratio))
-        }
-        (Verdict::NoDifference, _, Some(low), Some(high)) => {
-            format!("~ {}", format::interval(low, high))
-        }
-        (_, Some(ratio), Some(low), Some(high)) => {
-            format::change_with_interval(ratio, low, high).to_string()
-        }
-        (_, Some(ratio), ..) => format!("~ {}", format::change(ratio)),
+        (Verdict::NotJudged, Some(ratio), _) => format!("{} (not judged)", format::change(ratio)),
+        (Verdict::NoDifference, _, Some(interval)) => format!("~ {interval}"),
+        (_, Some(ratio), Some(_)) => format::change_as_known(ratio, c.interval, None).to_string(),
+        (_, Some(ratio), None) => format!("~ {}", format::change(ratio)),
     }
 }
 
 fn effects(across: &Across) -> Table {
-    let shown = |e: &Effect| match (e.ratio, e.interval.low, e.interval.high) {
-        (Some(ratio), Some(low), Some(high)) => {
-            format::change_with_interval(ratio, low, high).to_string()
+    let shown = |e: &Effect| match e.ratio {
+        Some(ratio) if e.interval != Interval::UNKNOWN => {
+            format::change_as_known(ratio, e.interval, None).to_string()
         }
-        (Some(ratio), ..) => {
+        Some(ratio) => {
             format!("{} ({})", format::change(ratio), format::counted(e.blocks, "block"))
         }
-        (None, ..) => NONE.to_owned(),
+        None => NONE.to_owned(),
     };
     let row = |e: &AcrossEffect| {
         let ratio = e.ratio.map_or_else(|| NONE.to_owned(), |r| format!("{r:.3}"));

@@ -74,19 +74,10 @@ fn change(analysis: &Analysis, c: &Condition) -> [String; 2] {
         return nothing();
     }
     let Some(compared) = analysis.primary(&c.name) else { return nothing() };
-    let (Some(ratio), low, high) = (compared.ratio, compared.interval.low, compared.interval.high)
-    else {
-        return nothing();
-    };
-    match low.zip(high) {
-        Some((low, high)) => [format::change(ratio), format!("{} %", format::interval(low, high))],
-        None if compared.bound.is_some() => {
-            let change = format::change_as_known(ratio, low, high);
-            let interval = change.interval.map(|interval| format!("{interval} %"));
-            [change.value, interval.unwrap_or_else(|| NONE.to_owned())]
-        }
-        None => [format::change(ratio), NONE.to_owned()],
-    }
+    let Some(ratio) = compared.ratio else { return nothing() };
+    let change = format::change_as_known(ratio, compared.interval, compared.bound);
+    let interval = change.interval.map(|interval| format!("{interval} %"));
+    [change.value, interval.unwrap_or_else(|| NONE.to_owned())]
 }
 
 /// The first operation that the baseline or another condition timed, and its metric.

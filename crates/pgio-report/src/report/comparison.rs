@@ -11,7 +11,8 @@ use super::format::{self, NONE};
 use super::table::{Column, Document, Label, Remark, Table};
 use super::{cells, explain, margin, outcomes, screening, servers, sweep, variance};
 use crate::analysis::{
-    Analysis, Bound, Comparison, Condition, CountedWarning, Finding, NoiseFloor, State, Verdict,
+    Analysis, Comparison, Condition, CountedWarning, Finding, Interval, NoiseFloor, State, Totals,
+    Verdict,
 };
 use pgio_results::metrics::{self, MetricDef};
 use pgio_results::operation::{Class, Statistic};
@@ -140,13 +141,8 @@ fn shown(analysis: &Analysis, condition: &Condition, name: &str) -> Option<Metri
 /// All work over all time against the baseline's.
 fn all_work(analysis: &Analysis, condition: &Condition) -> String {
     let totals = analysis.primary(&condition.name).and_then(|c| c.totals);
-    match totals.map(|t| (t.ratio, t.interval.low, t.interval.high)) {
-        Some((ratio, Some(low), Some(high))) => {
-            format::change_with_interval(ratio, low, high).to_string()
-        }
-        Some((ratio, ..)) => format::change(ratio),
-        None => String::new(),
-    }
+    let shown = |t: Totals| format::change_as_known(t.ratio, t.interval, None).to_string();
+    totals.map_or_else(String::new, shown)
 }
 
 /// The primary metric, whose name is the heading.
@@ -246,11 +242,7 @@ fn noise_floor(analysis: &Analysis) -> Option<String> {
     let aa = analysis.aa.as_ref()?;
     let twin = analysis.primary(aa)?;
     let floor = analysis.noise_floor.get(&analysis.primary_metric)?;
-    let (ratio, low, high) = (floor.ratio?, floor.interval.low, floor.interval.high);
-    let measured = match (low, high) {
-        (Some(low), Some(high)) => format::change_with_interval(ratio, low, high).to_string(),
-        _ => format::change(ratio),
-    };
+    let measured = format::change_as_known(floor.ratio?, floor.interval, None);
     let power = match floor.minimum_detectable_effect {
         Some(mde) => format!(
             "; with {} {} is detected with 80 % power{}",
@@ -292,8 +284,8 @@ pub(super) fn secondary(analysis: &Analysis) -> Vec<Table> {
     if let Some(last) = tables.last_mut() {
         if any_starred {
             last.notes.push(format!(
-                "{STAR} decided: the interval excludes no change. In each family of comparisons, the chance of even \
-                 one false {STAR} is at most 5 %."
+                "{STAR} decided: the chance of even one false {STAR} among them is at most 5 %. Without an interval, \
+                 these blocks are too few to bound so many changes."
             ));
         }
         last.notes.extend(analysis.notes.iter().map(|n| format!("Note: {n}.")));
@@ -345,17 +337,13 @@ fn with_change(analysis: &Analysis, condition: &Condition, name: &str) -> String
     let value = metric(analysis, condition, name);
     let Some(c) = analysis.comparison(&condition.name, name) else { return value };
     let star = if is_starred(analysis, condition, name) { STAR } else { "" };
-    let mark = match c.bound {
-        Some(Bound::AtLeast) => format::AT_LEAST,
-        Some(Bound::AtMost) => format::AT_MOST,
-        None => "",
-    };
-    match (c.ratio, c.interval.low, c.interval.high) {
-        (Some(ratio), Some(low), Some(high)) => {
-            format!("{value} {}{star}", format::change_with_interval(ratio, low, high))
+    match c.ratio {
+        Some(ratio) => {
+            // A bound's own end adds nothing to its mark here.
+            let known = if c.bound.is_some() { Interval::UNKNOWN } else { c.interval };
+            format!("{value} {}{star}", format::change_as_known(ratio, known, c.bound))
         }
-        (Some(ratio), ..) => format!("{value} {mark}{}{star}", format::change(ratio)),
-        (None, ..) => format!("{value}{star}"),
+        None => format!("{value}{star}"),
     }
 }
 

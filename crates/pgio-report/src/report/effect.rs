@@ -7,22 +7,19 @@ use crate::analysis::{Comparison, Verdict};
 
 /// `−53.5 % [−55.0, −51.9]`, or `~` where no difference was detected.
 pub(super) fn effect(c: &Comparison, is_aa: bool) -> String {
-    match (c.verdict, c.ratio, c.interval.low, c.interval.high) {
-        (Verdict::NotApplicable, ..) => NONE.to_owned(),
-        (Verdict::TooFewBlocks, ..) => {
+    let known = |ratio| format::change_as_known(ratio, c.interval, c.bound);
+    match (c.verdict, c.ratio) {
+        (Verdict::NotApplicable, _) => NONE.to_owned(),
+        (Verdict::TooFewBlocks, _) => {
             format!("~ {}{}", format::counted(c.blocks, "block"), needed_blocks(c, is_aa))
         }
-        (_, Some(ratio), low, high) if c.bound.is_some() => {
-            let mark = if c.verdict.is_decided() { "" } else { "~ " };
-            format!("{mark}{}", format::change_as_known(ratio, low, high))
+        (_, None) => "~".to_owned(),
+        (verdict, Some(ratio)) if verdict.is_decided() => known(ratio).to_string(),
+        (_, Some(ratio)) if c.bound.is_some() => format!("~ {}", known(ratio)),
+        (_, Some(ratio)) => {
+            let interval = known(ratio).interval.unwrap_or_default();
+            format!("~ {interval}{}", needed_blocks(c, is_aa))
         }
-        (Verdict::NoDifference, _, Some(low), Some(high)) => {
-            format!("~ {}{}", format::interval(low, high), needed_blocks(c, is_aa))
-        }
-        (_, Some(ratio), Some(low), Some(high)) => {
-            format::change_with_interval(ratio, low, high).to_string()
-        }
-        _ => "~".to_owned(),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use crate::analysis::{Bound, Interval, MAX_FACTOR};
 use pgio_results::units::human;
 use pgio_results::{Metric, joint};
 
@@ -105,6 +106,9 @@ fn signed(ratio: f64, decimals: usize) -> String {
     format!("{sign}{:.decimals$}", change.abs())
 }
 
+/// In place of a ratio above [`MAX_FACTOR`].
+const BEYOND: &str = "> ×100";
+
 /// Enough decimals that no change but none at all prints as zero: a bound that prints as 0.0 would
 /// seem to contradict its verdict. A change that even [`MAX_DECIMALS`] do not show counts as none: a
 /// bound that the verdict cut at 1 lies a rounding error beyond it.
@@ -122,7 +126,11 @@ const MAX_DECIMALS: usize = 4;
 
 /// `−53.5 %`
 pub(super) fn change(ratio: f64) -> String {
-    format!("{} %", signed(ratio, decimals(&[ratio])))
+    percent(ratio, decimals(&[ratio]))
+}
+
+fn percent(ratio: f64, decimals: usize) -> String {
+    if ratio > MAX_FACTOR { BEYOND.to_owned() } else { format!("{} %", signed(ratio, decimals)) }
 }
 
 /// A change, and what is known of its interval: `−53.5 % [−55.0, −51.9]`.
@@ -141,45 +149,58 @@ impl fmt::Display for ChangeText {
     }
 }
 
-/// `−53.5 % [−55.0, −51.9]`
-pub(super) fn change_with_interval(ratio: f64, low: f64, high: f64) -> ChangeText {
-    let value = format!("{} %", signed(ratio, decimals(&[ratio, low, high])));
-    ChangeText { value, interval: Some(interval(low, high)) }
+/// `[−55.0, −51.9]`; an open end is shown as `–` or `> ×100`. `None` if both are open.
+pub(super) fn interval(known: Interval) -> Option<String> {
+    let ends: Vec<f64> = known.low.into_iter().chain(known.high).collect();
+    let d = decimals(&ends);
+    let end = |of: f64| if of > MAX_FACTOR { BEYOND.to_owned() } else { signed(of, d) };
+    let low = known.low.map_or_else(|| NONE.to_owned(), end);
+    let high = known.high.map_or_else(|| BEYOND.to_owned(), end);
+    (!ends.is_empty()).then(|| format!("[{low}, {high}]"))
 }
 
-/// `[−55.0, −51.9]`
-pub(super) fn interval(low: f64, high: f64) -> String {
-    let d = decimals(&[low, high]);
-    format!("[{}, {}]", signed(low, d), signed(high, d))
-}
-
-/// As [`change_with_interval`]; `≥ +53.5 % [from +51.9]`, `≤ −53.5 % [to −51.9]`: an effect of which one side alone is
-/// known; without an interval if neither is.
-pub(super) fn change_as_known(ratio: f64, low: Option<f64>, high: Option<f64>) -> ChangeText {
-    let (mark, word, bound) = match (low, high) {
-        (Some(low), Some(high)) => return change_with_interval(ratio, low, high),
-        (Some(low), None) => (AT_LEAST, "from", low),
-        (None, Some(high)) => (AT_MOST, "to", high),
-        (None, None) => return ChangeText { value: change(ratio), interval: None },
+/// `−53.5 % [−55.0, −51.9]`; of an effect that is a bound, `≥ +53.5 % [from +51.9]` or `≤ −53.5 % [to −51.9]`;
+/// without an interval if neither end is known.
+pub(super) fn change_as_known(ratio: f64, known: Interval, bound: Option<Bound>) -> ChangeText {
+    let (mark, word, end) = match bound {
+        None => {
+            let ends = [Some(ratio), known.low, known.high];
+            let d = decimals(&ends.into_iter().flatten().collect::<Vec<_>>());
+            return ChangeText { value: percent(ratio, d), interval: interval(known) };
+        }
+        Some(Bound::AtLeast) => (AT_LEAST, "from", known.low),
+        Some(Bound::AtMost) => (AT_MOST, "to", known.high),
     };
-    let d = decimals(&[ratio, bound]);
+    let Some(end) = end else {
+        return ChangeText { value: format!("{mark}{}", change(ratio)), interval: None };
+    };
+    let d = decimals(&[ratio, end]);
     ChangeText {
-        value: format!("{mark}{} %", signed(ratio, d)),
-        interval: Some(format!("[{word} {}]", signed(bound, d))),
+        value: format!("{mark}{}", percent(ratio, d)),
+        interval: Some(format!("[{word} {}]", signed(end, d))),
     }
 }
 
 /// The size of a change and its bounds without signs, ascending: `53.5 %`, `51.9 to 55.0 %`. Bounds on
 /// both sides of no change keep their signs: `−1.2 to +5.0 %`.
-pub(super) fn size_with_interval(ratio: f64, low: f64, high: f64) -> (String, String) {
+pub(super) fn size_with_interval(ratio: f64, known: Interval) -> (String, String) {
+    let (low, high) = (known.low.unwrap_or(0.0), known.high.unwrap_or(f64::INFINITY));
     let d = decimals(&[ratio, low, high]);
-    let size = |r: f64| (r - 1.0).abs() * 100.0;
-    let shown = format!("{:.d$} %", size(ratio));
+    let size = |r: f64| {
+        if r > MAX_FACTOR {
+            BEYOND.to_owned()
+        } else {
+            format!("{:.d$}", ((r - 1.0) * 100.0).abs())
+        }
+    };
+    let unit = |text: String| if text == BEYOND { text } else { format!("{text} %") };
+    let shown = unit(size(ratio));
     if low < 1.0 && high > 1.0 && shows(low, MAX_DECIMALS) && shows(high, MAX_DECIMALS) {
-        return (shown, format!("{} to {} %", signed(low, d), signed(high, d)));
+        let high = if high > MAX_FACTOR { BEYOND.to_owned() } else { signed(high, d) };
+        return (shown, format!("{} to {}", signed(low, d), unit(high)));
     }
-    let (near, far) = (size(low).min(size(high)), size(low).max(size(high)));
-    (shown, format!("{near:.d$} to {far:.d$} %"))
+    let (near, far) = if high > 1.0 { (low, high) } else { (high, low) };
+    (shown, format!("{} to {}", size(near), unit(size(far))))
 }
 
 /// The size of a relative change: `±4.1 %` without the sign.
@@ -326,29 +347,42 @@ mod tests {
 
     #[test]
     fn changes_have_a_sign_and_one_decimal() {
-        let both = change_with_interval(0.465, 0.45, 0.481);
-        assert_eq!(both.to_string(), "−53.5 % [−55.0, −51.9]");
+        let of = |ratio, low, high| change_as_known(ratio, Interval::new(low, high), None);
+        assert_eq!(of(0.465, 0.45, 0.481).to_string(), "−53.5 % [−55.0, −51.9]");
         // A bound that the verdict cut at 1.
-        let cut = change_with_interval(1.0239, 1.000_000_000_9, 1.053);
-        assert_eq!(cut.to_string(), "+2.4 % [+0.0, +5.3]");
+        assert_eq!(of(1.0239, 1.000_000_000_9, 1.053).to_string(), "+2.4 % [+0.0, +5.3]");
         assert_eq!(change(1.023), "+2.3 %");
-        assert_eq!(change_as_known(1.535, Some(1.5), None).to_string(), "≥ +53.5 % [from +50.0]");
-        assert_eq!(change_as_known(0.5, None, Some(0.55)).to_string(), "≤ −50.0 % [to −45.0]");
-        assert_eq!(change_as_known(0.5, None, None).to_string(), "−50.0 %");
-        assert_eq!(
-            size_with_interval(0.465, 0.45, 0.481),
-            ("53.5 %".into(), "51.9 to 55.0 %".into())
-        );
-        assert_eq!(
-            size_with_interval(1.02, 0.988, 1.05),
-            ("2.0 %".into(), "−1.2 to +5.0 %".into())
-        );
+        let at_least = Interval { low: Some(1.5), high: None };
+        let bounded = |ratio, known, bound| change_as_known(ratio, known, Some(bound)).to_string();
+        assert_eq!(bounded(1.535, at_least, Bound::AtLeast), "≥ +53.5 % [from +50.0]");
+        let at_most = Interval { low: None, high: Some(0.55) };
+        assert_eq!(bounded(0.5, at_most, Bound::AtMost), "≤ −50.0 % [to −45.0]");
+        assert_eq!(change_as_known(0.5, Interval::UNKNOWN, None).to_string(), "−50.0 %");
+        let size = |ratio, low, high| size_with_interval(ratio, Interval::new(low, high));
+        assert_eq!(size(0.465, 0.45, 0.481), ("53.5 %".into(), "51.9 to 55.0 %".into()));
+        assert_eq!(size(1.02, 0.988, 1.05), ("2.0 %".into(), "−1.2 to +5.0 %".into()));
         assert_eq!(change(1.0), "+0.0 %");
+    }
+
+    /// Six blocks cannot resolve seventy comparisons; their bounds were numbers of up to 249 digits.
+    #[test]
+    fn no_number_exceeds_a_hundredfold() {
+        let wide = change_as_known(0.763, Interval { low: None, high: None }, None);
+        assert_eq!(wide.to_string(), "−23.7 %");
+        let above = change_as_known(1.5, Interval { low: Some(0.9), high: None }, None);
+        assert_eq!(above.to_string(), "+50.0 % [−10.0, > ×100]");
+        let below = change_as_known(0.5, Interval { low: None, high: Some(1.2) }, None);
+        assert_eq!(below.to_string(), "−50.0 % [–, +20.0]");
+        assert_eq!([change(1.2e170), change(100.0)], ["> ×100", "+9900.0 %"]);
+        let huge = change_as_known(1e170, Interval::new(1e90, 1e200), None).to_string();
+        assert_eq!(huge, "> ×100 [> ×100, > ×100]");
+        let size = size_with_interval(50.0, Interval { low: Some(20.0), high: None });
+        assert_eq!(size, ("4900.0 %".into(), "1900.0 to > ×100".into()));
     }
 
     #[test]
     fn interval_bounds_near_no_change_are_not_rounded_to_it() {
-        assert_eq!(interval(0.98, 0.9998), "[−2.00, −0.02]");
+        assert_eq!(interval(Interval::new(0.98, 0.9998)).unwrap(), "[−2.00, −0.02]");
     }
 
     #[test]

@@ -139,8 +139,8 @@ fn size(change: &LevelChange) -> String {
         _ => "lower",
     };
     match (change.ratio, change.interval.sides()) {
-        (Some(ratio), Some((low, high))) => {
-            let (size, range) = format::size_with_interval(ratio, low, high);
+        (Some(ratio), Some(_)) => {
+            let (size, range) = format::size_with_interval(ratio, change.interval);
             format!("{word} by {size} [{range}]")
         }
         (Some(ratio), None) => format!("{word} by {}", format::size(ratio - 1.0)),
@@ -352,13 +352,8 @@ fn remarks(history: &History) -> Vec<Remark> {
 }
 
 fn signed(change: &LevelChange) -> String {
-    match (change.ratio, change.interval.sides()) {
-        (Some(ratio), Some((low, high))) => {
-            format::change_with_interval(ratio, low, high).to_string()
-        }
-        (Some(ratio), None) => format::change(ratio),
-        (None, _) => NONE.to_owned(),
-    }
+    let shown = |ratio| format::change_as_known(ratio, change.interval, None).to_string();
+    change.ratio.map_or_else(|| NONE.to_owned(), shown)
 }
 
 fn p(p: f64) -> String {

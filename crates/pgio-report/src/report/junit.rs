@@ -78,13 +78,8 @@ fn cases(analysis: &Analysis) -> Vec<Case> {
 
 fn case(rule: &Rule, ruling: &rules::RuleResult) -> Case {
     let c = &ruling.comparison;
-    let size = match (c.ratio, c.interval.sides()) {
-        (Some(ratio), Some((low, high))) => {
-            format::change_with_interval(ratio, low, high).to_string()
-        }
-        (Some(ratio), None) => format::change(ratio),
-        (None, _) => format::NONE.to_owned(),
-    };
+    let change = |ratio| format::change_as_known(ratio, c.interval, None).to_string();
+    let size = c.ratio.map_or_else(|| format::NONE.to_owned(), change);
     let metric = format::metric_name(&ruling.metric);
     let output = format!("{metric} of the new runs against the old ones: {size}");
     let outcome = match ruling.gate {

@@ -169,12 +169,9 @@ fn aliases(effect: &Effect) -> String {
 /// `commit_delay: −33.4 % [−35.0, −31.8] while synchronous_commit is low, +0.1 % [−1.0, +1.2] while it is
 /// high`
 fn at_levels(c: &Conditional) -> String {
-    let text = |at: &LevelEffect| match (at.ratio, at.interval.low, at.interval.high) {
-        (Some(ratio), Some(low), Some(high)) => {
-            format::change_with_interval(ratio, low, high).to_string()
-        }
-        (Some(ratio), ..) => format::change(ratio),
-        _ => NONE.to_owned(),
+    let text = |at: &LevelEffect| {
+        let shown = |ratio| format::change_as_known(ratio, at.interval, None).to_string();
+        at.ratio.map_or_else(|| NONE.to_owned(), shown)
     };
     format!(
         "{}: {} while {} is low, {} while it is high",

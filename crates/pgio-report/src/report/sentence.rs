@@ -6,7 +6,7 @@
 use super::answer::danger;
 use super::{format, margin, outcomes};
 use crate::analysis::sweep::COMMIT_MEAN;
-use crate::analysis::{Analysis, Comparison, Finding, STALLS, Verdict};
+use crate::analysis::{Analysis, Comparison, Finding, Interval, STALLS, Verdict};
 
 /// The primary metric's verdict on one condition, with a warning if the effect has several possible
 /// causes.
@@ -46,24 +46,30 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
     };
     let metric = format::metric_name(&c.metric);
     let blocks = format::counted(c.blocks, "block");
-    match (c.verdict, c.ratio, c.interval.low, c.interval.high) {
-        (Verdict::NotApplicable, ..) if c.ratio.is_none() && !c.warnings.is_empty() => {
+    let known = |ratio| format::change_as_known(ratio, c.interval, c.bound);
+    let bounded = if c.bound.is_some() {
+        "; the window's end cut off operations, so this is a bound"
+    } else {
+        ""
+    };
+    match (c.verdict, c.ratio) {
+        (Verdict::NotApplicable, _) if c.ratio.is_none() && !c.warnings.is_empty() => {
             format!(
                 "{condition} cannot be compared with {baseline} by {metric}: {}.",
                 c.warnings[0]
             )
         }
-        (Verdict::NotApplicable, ..) => format!(
+        (Verdict::NotApplicable, _) => format!(
             "{condition} cannot be compared with {baseline}: {metric} is zero in some block."
         ),
-        (Verdict::TooFewBlocks, ..) | (_, None, ..) => format!(
+        (Verdict::TooFewBlocks, _) | (_, None) => format!(
             "{condition} cannot be compared with {baseline} yet, {}{}.",
             described.map_or(blocks, |d| outcomes::undecided(analysis, d)),
             needed(c, "are needed")
         ),
-        (Verdict::NoDifference, Some(ratio), Some(low), Some(high)) => format!(
-            "No difference between {condition} and {baseline} detected: {metric} {}, {blocks}{}.",
-            format::change_with_interval(ratio, low, high),
+        (Verdict::NoDifference, Some(ratio)) => format!(
+            "No difference between {condition} and {baseline} detected: {metric} {}, {blocks}{bounded}{}.",
+            known(ratio),
             // No difference from the twin is expected.
             if analysis.is_aa(condition) {
                 String::new()
@@ -71,20 +77,13 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
                 needed(c, "are needed to detect the planned effect")
             }
         ),
-        (Verdict::NoDifference, Some(ratio), low, high) => format!(
-            "No difference between {condition} and {baseline} detected: {metric} {}, {blocks}; the \
-             window's end cut off operations, so this is a bound.",
-            format::change_as_known(ratio, low, high)
-        ),
-        (verdict, Some(ratio), low, high) if c.bound.is_some() => format!(
-            "{condition} is {} {baseline}: {metric} {}, {blocks}; the window's end cut off \
-             operations, so this is a bound.",
+        (verdict, Some(ratio)) if c.bound.is_some() => format!(
+            "{condition} is {} {baseline}: {metric} {}, {blocks}{bounded}.",
             comparative(verdict),
-            format::change_as_known(ratio, low, high)
+            known(ratio)
         ),
-        (verdict, Some(ratio), low, high) => {
-            let (size, range) =
-                format::size_with_interval(ratio, low.unwrap_or(ratio), high.unwrap_or(ratio));
+        (verdict, Some(ratio)) => {
+            let (size, range) = format::size_with_interval(ratio, c.interval);
             format!(
                 "{condition} is {} {baseline}: {metric} {} by {size} (95 % interval {range}), \
                  {blocks}.",
@@ -153,15 +152,17 @@ pub(super) fn trust(analysis: &Analysis) -> String {
     else {
         return format!("{baseline} was not measured twice, so the noise floor is unknown.");
     };
-    let (low, high) = (twin.interval.low, twin.interval.high);
-    let measured = twin.ratio.map(|ratio| format::change_as_known(ratio, low, high));
+    let known = |ratio| format::change_as_known(ratio, twin.interval, twin.bound);
+    let measured = twin.ratio.map(known);
     if let Some(measured) = measured.as_ref().filter(|_| twin.verdict.is_decided()) {
         return format!(
             "Distrust this experiment: {aa} is a second copy of {baseline}, yet differs from it by \
              {measured}."
         );
     }
-    let Some(measured) = measured.filter(|_| twin.interval.sides().is_some()) else {
+    let Some(measured) =
+        measured.filter(|_| twin.estimated_ratio().is_some() && twin.interval != Interval::UNKNOWN)
+    else {
         let why = match twin.verdict {
             Verdict::TooFewBlocks => "has too few blocks to measure the noise floor",
             _ if twin.bound.is_some() => {

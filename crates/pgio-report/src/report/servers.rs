@@ -42,7 +42,7 @@ fn effect(analysis: &Analysis, server: &Server) -> String {
         return "baseline".to_owned();
     }
     let Some(ratio) = server.ratio else { return NONE.to_owned() };
-    let change = format::change_as_known(ratio, server.ratio_low, server.ratio_high);
+    let change = format::change_as_known(ratio, server.interval(), server.bound);
     let decided = server.verdict.is_some_and(|verdict| verdict.is_decided());
     format!("{}{change}", if decided { "" } else { "~ " })
 }
@@ -105,6 +105,7 @@ mod tests {
             ratio,
             ratio_low: ratio.map(|r| r * 0.9),
             ratio_high: ratio.map(|r| r * 1.1),
+            bound: None,
             verdict: None,
             deviation: Some(if outlier { -7.25 } else { 0.5 }),
             outlier,
@@ -130,6 +131,7 @@ mod tests {
         // The interval is open on one side.
         analysis.servers[1].ratio = Some(1.535);
         (analysis.servers[1].ratio_low, analysis.servers[1].ratio_high) = (Some(1.5), None);
+        analysis.servers[1].bound = Some(crate::analysis::Bound::AtLeast);
         analysis.servers[1].verdict = Some(crate::analysis::Verdict::Slower);
         assert_eq!(effect(&analysis, &analysis.servers[1]), "≥ +53.5 % [from +50.0]");
         assert_eq!((table.rows[2][0].as_str(), table.rows[2][4].as_str()), ("", NONE));

@@ -168,10 +168,10 @@ fn percentiles(cell: &SweptCell, operation: &Operation) -> String {
 /// `−53.5 % [−55.0, −51.9]*`
 fn effect(cell: &SweptCell) -> String {
     let Some(e) = &cell.effect else { return "baseline".to_owned() };
-    match (e.verdict, e.ratio, e.interval.low, e.interval.high) {
-        (Verdict::NotApplicable, ..) | (_, None, ..) => NONE.to_owned(),
-        (_, Some(ratio), low, high) => {
-            format!("{}{}", format::change_as_known(ratio, low, high), star(e))
+    match (e.verdict, e.ratio) {
+        (Verdict::NotApplicable, _) | (_, None) => NONE.to_owned(),
+        (_, Some(ratio)) => {
+            format!("{}{}", format::change_as_known(ratio, e.interval, e.bound), star(e))
         }
     }
 }

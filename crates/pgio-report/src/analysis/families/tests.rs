@@ -3,7 +3,7 @@ use pgio_results::Trial;
 
 use crate::analysis::sweep::COMMIT_MEAN;
 use crate::analysis::test_support::{experiment, set, trial};
-use crate::analysis::{Analysis, analyze};
+use crate::analysis::{Analysis, Interval, analyze};
 
 /// Conditions of a demo and their rates.
 const LEVELS: [(&str, f64); 4] =
@@ -71,4 +71,15 @@ fn the_times_of_equal_conditions_are_rarely_found_different() {
     };
     let wrong = (0..400).filter(is_false).count();
     assert!(wrong <= 31, "{wrong} of 400");
+}
+
+/// A dozen secondary comparisons cannot each be decided by six blocks: their ties were broken by sizes, and the bounds
+/// were numbers of up to 249 digits.
+#[test]
+fn too_few_blocks_for_a_family_give_no_intervals() {
+    let analysis = simulated(&mut SplitMix64::new(7), LEVELS);
+    let (question, others): (Vec<_>, Vec<_>) =
+        analysis.comparisons.iter().partition(|c| c.primary || c.explains);
+    assert!(question.iter().all(|c| c.interval.sides().is_some()));
+    assert!(others.iter().all(|c| c.interval == Interval::UNKNOWN), "{others:?}");
 }

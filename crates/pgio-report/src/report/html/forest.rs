@@ -242,7 +242,7 @@ fn effect(c: &Comparison) -> Label {
     let Some(ratio) = c.ratio else {
         return Label::plain(format!("{} {verdict}", format::NONE));
     };
-    let change = format::change_as_known(ratio, c.interval.low, c.interval.high);
+    let change = format::change_as_known(ratio, c.interval, c.bound);
     match change.interval {
         Some(_) => Label::in_parts(change.to_string(), verdict),
         None => Label::plain(format!("{change} {verdict}")),
@@ -387,7 +387,7 @@ fn draw(row: &Row<'_>, page: &Page<'_>, scale: Scale) -> Markup {
 fn floor_text(page: &Page<'_>, floor: Option<&NoiseFloor>) -> Option<String> {
     let floor = floor?;
     let aa = page.analysis.aa.as_ref()?;
-    let interval = format::interval(floor.interval.low?, floor.interval.high?);
+    let interval = format::interval(floor.interval)?;
     Some(format!(
         "Shaded: the noise floor. {aa} is {} measured twice, and its effect is {interval}\u{a0}%: \
          effects inside may be noise.",
