@@ -80,6 +80,7 @@ use self::waits::{Decomposition, DecompositionDifference};
 use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
 use pgio_results::store::StoredExperiment;
 
+pub(crate) use compare::is_rate_of_work;
 pub use comparison::Comparison;
 pub use condition::{Condition, Share, State, Steady};
 pub use cross::judge;

@@ -63,6 +63,8 @@ fn candidate(def: &MetricDef, pairs: &Pairs, found: effect::Comparison) -> Candi
         blocks_needed: None,
         margin: None,
         decision: None,
+        within_low: None,
+        within_high: None,
         gate: None,
         open_by_totals: false,
         decision_blocks: None,

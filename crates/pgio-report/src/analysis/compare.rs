@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use super::candidate::{self, Candidate};
 use super::comparison::Comparison;
 use super::pairing::{Arm, PairedArms};
-use super::{degraded, families, margin, operation, screening, tail, totals};
-use pgio_results::metrics::{self, Direction, MetricDef};
+use super::{degraded, families, margin, operation, screening, tail, totals, waits};
+use pgio_results::metrics::{self, Direction, Kind, MetricDef};
 use pgio_results::store::Manifest;
 
 pub(super) fn with_baseline(
@@ -46,7 +46,8 @@ fn compare_metrics(
     // A manifest that names no known baseline has nothing to compare with.
     let Some(baseline) = arms.get(manifest.baseline.as_str()) else { return Vec::new() };
     let is_timed = |mean: &str| arms.values().any(|arm| !arm.values(mean).is_empty());
-    let operation = operation::shown(is_timed).map(|(_, mean)| mean);
+    let operation = operation::shown(is_timed);
+    let level = waits::level(manifest);
     let mut candidates = Vec::new();
     for info in manifest.conditions.iter().filter(|c| c.name != manifest.baseline) {
         let condition = &arms[info.name.as_str()];
@@ -62,13 +63,19 @@ fn compare_metrics(
             c.condition.clone_from(&info.name);
             c.primary = is_primary(&def, manifest);
             c.judged = manifest.rules.judges(&info.name, def.name, c.primary);
-            c.explains =
-                operation == Some(def.name) && manifest.rules.judges(&info.name, def.name, true);
+            if let Some((class, _)) = operation.filter(|(_, mean)| *mean == def.name) {
+                c.explains = manifest.rules.judges(&info.name, def.name, true);
+                if let Some((seconds, interval)) = waits::added_time(&beside, class, level) {
+                    c.difference = Some(seconds);
+                    (c.difference_low, c.difference_high) = (interval.low, interval.high);
+                }
+            }
             if c.primary && def.direction == Direction::HigherIsFaster {
-                c.totals = totals::ratio(&beside, def.name);
+                c.totals = totals::ratio(&beside, def.name, level);
             }
             candidates.push(candidate);
         }
+        drop_repeats(&mut candidates, &info.name, manifest);
         if [degraded::SHARE, degraded::LONGEST].iter().any(|metric| wanted(&info.name, metric)) {
             candidates.extend(degraded::compared(&beside, manifest, &info.name));
         }
@@ -76,6 +83,33 @@ fn compare_metrics(
     families::judge(&mut candidates);
     margin::decide(manifest, &mut candidates);
     candidates.into_iter().map(|c| c.comparison).collect()
+}
+
+/// Whether it counts the work itself; WAL per commit is a quantity.
+pub(crate) fn is_rate_of_work(def: &MetricDef) -> bool {
+    matches!(def.kind, Kind::Work(_)) && def.direction != Direction::Neutral
+}
+
+/// Drops rates that are the primary metric in another unit, such as rows/s of one row per commit, so that one
+/// measurement is not judged twice.
+fn drop_repeats(candidates: &mut Vec<Candidate>, condition: &str, manifest: &Manifest) {
+    const SAME: f64 = 1e-6;
+    let of_it = |c: &&Candidate| c.comparison.primary && c.comparison.condition == condition;
+    let Some(primary) = candidates.iter().find(of_it).map(|c| c.logs.clone()) else { return };
+    let is_same = |logs: &[f64], sign: f64| {
+        logs.len() == primary.len()
+            && logs.iter().zip(&primary).all(|(a, b)| (a - sign * b).abs() < SAME)
+    };
+    let is_rate = |metric: &str| {
+        let def = metrics::find(&manifest.metrics, metric);
+        def.is_some_and(|def| is_rate_of_work(&def))
+    };
+    candidates.retain(|c| {
+        let own = &c.comparison;
+        let is_other = own.condition == condition && !own.primary && !own.judged;
+        let repeats = is_same(&c.logs, 1.0) || is_same(&c.logs, -1.0);
+        !(is_other && !primary.is_empty() && repeats && is_rate(&own.metric))
+    });
 }
 
 /// The primary metric is compared even if it is missing, so that each condition has a verdict.

@@ -33,7 +33,9 @@ pub struct Comparison {
     pub ratio: Option<f64>,
     #[serde(flatten)]
     pub interval: Interval,
-    /// condition - baseline in the metric's unit, with its 95 % interval.
+    /// condition - baseline in the metric's unit, with its 95 % interval. Of the mean time of the operation that
+    /// explains the answer, the difference of the means over all operations, as `decomposition_differences` divides
+    /// it; its interval holds for all conditions together.
     pub difference: Option<f64>,
     pub difference_low: Option<f64>,
     pub difference_high: Option<f64>,
@@ -56,6 +58,12 @@ pub struct Comparison {
     pub margin: Option<f64>,
     #[serde(default)]
     pub decision: Option<Decision>,
+    /// The interval that decides that an effect does not matter: that of the two one-sided tests, 90 % for this
+    /// comparison alone.
+    #[serde(default)]
+    pub within_low: Option<f64>,
+    #[serde(default)]
+    pub within_high: Option<f64>,
     /// Whether the condition is worse by more than the margin, or failed in more trials.
     #[serde(default)]
     pub gate: Option<Gate>,
@@ -121,8 +129,7 @@ impl Comparison {
         self.ratio.filter(|_| self.bound.is_none())
     }
 
-    /// The interval of the difference, which is that of this comparison alone, while the verdict is that of
-    /// its family.
+    /// The interval of the difference.
     pub fn difference_interval(&self) -> Interval {
         Interval { low: self.difference_low, high: self.difference_high }
     }

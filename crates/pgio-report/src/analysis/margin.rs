@@ -7,6 +7,7 @@
 //! margin? A trial that failed has no rate, so the gate also counts failures.
 
 use benchmath::margin::{Answer, Evidence, Margin, Side};
+use benchmath::signed_rank;
 use pgio_results::metrics::Direction;
 use pgio_results::store::Manifest;
 
@@ -34,6 +35,10 @@ pub(super) fn decide(manifest: &Manifest, candidates: &mut [Candidate]) {
         let is_passed = |e: Evidence| gate(e, direction) == Gate::Pass;
         c.open_by_totals = (is_decided(typical) && !is_decided(evidence))
             || (is_passed(typical) && !is_passed(evidence));
+        let one_sided = signed_rank::test(&candidate.logs, 2.0 * ALPHA).and_then(|r| r.bounds);
+        let within = one_sided.filter(|_| c.bound.is_none() && c.ratio.is_some());
+        c.within_low = within.map(|(low, _)| low.exp());
+        c.within_high = within.map(|(_, high)| high.exp());
         c.margin = manifest.rules.matters;
         c.decision = Some(decision(evidence));
         c.gate = Some(gate(evidence, direction));
@@ -127,8 +132,8 @@ fn gate(evidence: Evidence, direction: Direction) -> Gate {
 
 #[cfg(test)]
 mod tests {
-    use super::super::analyze;
     use super::super::test_support::{experiment, failing, trial};
+    use super::super::{Interval, analyze};
     use super::*;
     use pgio_results::Outcome;
     use pgio_results::store::StoredExperiment;
@@ -166,6 +171,10 @@ mod tests {
         let analysis = analyze(&stored(0.98, Some(0.05)));
         let c = analysis.primary("x").unwrap();
         assert_eq!((c.verdict, c.decision), (Verdict::Slower, Some(DoesNotMatter)));
+        // The interval that decides so is not the family's.
+        let decides = Interval { low: c.within_low, high: c.within_high };
+        let (low, high) = decides.sides().unwrap();
+        assert!(low > 0.95 && high < 1.05 && Some(low) > c.interval.low, "{c:?}");
     }
 
     /// `x` runs at the baseline's rate and fails in every second block, `times` times.

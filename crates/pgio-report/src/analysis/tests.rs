@@ -120,7 +120,8 @@ fn secondary_metrics_share_one_error_rate() {
     let mut stored = steady(6);
     for (i, t) in (0u32..).zip(&mut stored.trials) {
         let rate = t.metrics[PRIMARY].value.unwrap();
-        set(t, "updates_per_second", rate);
+        // Not quite the same work as the primary metric's, which would be judged only there.
+        set(t, "updates_per_second", rate * (1.0 + 1e-5 * f64::from(i % 7)));
         // A little more under every condition but the baseline, as chance has it.
         let is_baseline = t.place.as_ref().unwrap().condition == "local";
         let by_chance = if is_baseline { 0.0 } else { f64::from(i % 5) + 0.1 };
@@ -400,4 +401,24 @@ proptest! {
             prop_assert!(c.blocks <= count(&c.condition).min(count("local")));
         }
     }
+}
+
+/// Rows/s of one row per commit, and the time of 10,000 commits, are commits/s in another unit.
+#[test]
+fn a_rate_in_another_unit_is_not_judged_again() {
+    let mut stored = steady(6);
+    for t in &mut stored.trials {
+        let rate = t.metrics[PRIMARY].value.unwrap();
+        set(t, "rows_per_second", rate * 3.0);
+        set(t, "seconds_per_10000_transactions", 1e4 / rate);
+        set(t, "wal_bytes_per_second", rate * 300.0);
+    }
+    let found = analyze(&stored);
+    let is_compared = |metric| found.comparison("on", metric).is_some();
+    assert!(!is_compared("rows_per_second") && !is_compared("seconds_per_10000_transactions"));
+    assert!(is_compared(PRIMARY) && is_compared("wal_bytes_per_second"));
+    let text = crate::report::text::render(&crate::report::document(&found));
+    assert!(!text.contains("rows/s") && !text.contains("10,000"), "{text}");
+    stored.manifest.rules.also_judge = vec!["rows_per_second".to_owned()];
+    assert!(analyze(&stored).comparison("on", "rows_per_second").unwrap().judged);
 }

@@ -14,7 +14,7 @@ use pgio_results::Trial;
 pub struct Totals {
     /// (work / time) under the condition over the same under the baseline, all blocks together.
     pub ratio: f64,
-    /// Its 95 % interval; null with fewer than two blocks or without spread.
+    /// Its interval, 95 % for all conditions together; null with fewer than two blocks or without spread.
     #[serde(flatten)]
     pub interval: Interval,
     /// One-sided 95 % bounds of the ratio. An effect does not matter, and a condition passes the gate, only if
@@ -45,8 +45,8 @@ impl Totals {
     }
 }
 
-/// For a rate, over the blocks in which both sides have a trial that counts.
-pub(super) fn ratio(beside: &PairedArms<'_, '_>, metric: &str) -> Option<Totals> {
+/// For a rate, over the blocks in which both sides have a trial that counts; the interval at level `alpha`.
+pub(super) fn ratio(beside: &PairedArms<'_, '_>, metric: &str, alpha: f64) -> Option<Totals> {
     let part = |trial: &Trial| {
         let seconds = trial.window.seconds;
         Some(Part { work: pairing::value(trial, metric)? * seconds, seconds })
@@ -57,7 +57,7 @@ pub(super) fn ratio(beside: &PairedArms<'_, '_>, metric: &str) -> Option<Totals>
             Some(Block { condition: part(ours)?, baseline: part(theirs)? })
         })
         .collect();
-    let (ratio, interval) = totals::ratio(&blocks, ALPHA)?;
+    let (ratio, interval) = totals::ratio(&blocks, alpha)?;
     let bounds = totals::bounds(&blocks, ALPHA);
     Some(Totals {
         ratio,

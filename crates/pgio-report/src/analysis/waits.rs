@@ -89,8 +89,8 @@ pub struct DecompositionDifference {
     pub condition: String,
     pub class: String,
     pub blocks: usize,
-    /// Condition - baseline: the difference of the means over all blocks, with its 95 % interval;
-    /// null with fewer than three blocks.
+    /// Condition - baseline: the difference of the means over all blocks, with its interval, 95 % for all
+    /// conditions together; null with fewer than three blocks.
     pub seconds: f64,
     #[serde(flatten)]
     pub interval: Interval,
@@ -152,7 +152,7 @@ fn decompose(condition: &str, class: &str, trials: &[&Class]) -> Option<Decompos
 fn errors(trials: &[&Class], group: WaitGroup, mean: f64, operations: u64) -> (f64, f64) {
     if trials.len() >= ENOUGH_TRIALS {
         let parts: Vec<f64> = trials.iter().map(|t| t.part(group)).collect();
-        let over = |totals: Vec<f64>| half_width(&around_ratio(&parts, &totals));
+        let over = |totals: Vec<f64>| half_width(&around_ratio(&parts, &totals), ALPHA);
         let by_operation = over(trials.iter().map(|t| t.operations as f64).collect());
         let by_second = over(trials.iter().map(|t| t.seconds).collect());
         // Equal values have no spread but that of their rounding, which does not make them exact.
@@ -179,8 +179,17 @@ fn around_ratio(parts: &[f64], totals: &[f64]) -> Vec<f64> {
     parts.iter().zip(totals).map(|(part, n)| ratio + (part - ratio * n) / mean).collect()
 }
 
-fn half_width(values: &[f64]) -> Option<f64> {
-    student::test(values, ALPHA).map(|t| t.interval.high - t.interval.estimate)
+fn half_width(values: &[f64], alpha: f64) -> Option<f64> {
+    student::test(values, alpha).map(|t| t.interval.high - t.interval.estimate)
+}
+
+/// The level of each comparison with the baseline, so that those of all judged conditions hold together (Bonferroni).
+pub(super) fn level(manifest: &Manifest) -> f64 {
+    let judged = |name: &String| {
+        *name != manifest.baseline && manifest.rules.judges(name, &manifest.primary_metric, true)
+    };
+    let together = manifest.conditions.iter().filter(|c| judged(&c.name)).count();
+    ALPHA / together.max(1) as f64
 }
 
 pub(super) fn differences(
@@ -200,7 +209,7 @@ pub(super) fn differences(
         for class in CLASSES {
             let pairs: Vec<(&Class, &Class)> =
                 blocks.iter().filter_map(|(a, b)| Some((a.get(class)?, b.get(class)?))).collect();
-            let mut found = difference(&info.name, class, &pairs);
+            let mut found = difference(&info.name, class, &pairs, level(manifest));
             if let Some(found) = &mut found {
                 found.predicted = predicted::predict(class, (info, ours), (baseline, theirs));
             }
@@ -214,22 +223,17 @@ fn difference(
     condition: &str,
     class: &str,
     pairs: &[(&Class, &Class)],
+    alpha: f64,
 ) -> Option<DecompositionDifference> {
-    let by_block = |seconds: &dyn Fn(&Class) -> f64| {
-        let side = |classes: Vec<&Class>| {
-            let parts: Vec<f64> = classes.iter().map(|c| seconds(c)).collect();
-            let operations: Vec<f64> = classes.iter().map(|c| c.operations as f64).collect();
-            around_ratio(&parts, &operations)
-        };
-        let ours = side(pairs.iter().map(|(a, _)| *a).collect());
-        let theirs = side(pairs.iter().map(|(_, b)| *b).collect());
-        ours.iter().zip(&theirs).map(|(a, b)| a - b).collect::<Vec<f64>>()
+    let added = |seconds: &dyn Fn(&Class) -> f64| {
+        let total = |c: &Class| (seconds(c), c.operations as f64);
+        added(pairs.iter().map(|(a, b)| (total(a), total(b))), alpha)
     };
-    let (seconds, interval) = mean(&by_block(&|c| c.seconds))?;
+    let (seconds, interval) = added(&|c| c.seconds)?;
     let groups: BTreeSet<WaitGroup> =
         pairs.iter().flat_map(|(a, b)| a.groups().chain(b.groups())).collect();
     let part = |group: WaitGroup| {
-        let (seconds, interval) = mean(&by_block(&|c| c.part(group)))?;
+        let (seconds, interval) = added(&|c| c.part(group))?;
         Some(PartDifference { group, seconds, interval })
     };
     Some(DecompositionDifference {
@@ -243,9 +247,34 @@ fn difference(
     })
 }
 
-/// The mean over blocks and its interval.
-fn mean(by_block: &[f64]) -> Option<(f64, Interval)> {
-    let mean = summary::mean(by_block)?;
-    let reach = half_width(by_block).filter(|_| by_block.len() >= ENOUGH_TRIALS);
+/// Seconds of all operations of a trial, and their number.
+type Total = (f64, f64);
+
+/// The difference of the means over all operations of both sides, and its interval. Its parts add up.
+fn added(blocks: impl Iterator<Item = (Total, Total)>, alpha: f64) -> Option<(f64, Interval)> {
+    let (ours, theirs): (Vec<Total>, Vec<Total>) = blocks.unzip();
+    let side = |totals: &[Total]| {
+        let (seconds, operations): (Vec<f64>, Vec<f64>) = totals.iter().copied().unzip();
+        around_ratio(&seconds, &operations)
+    };
+    let by_block: Vec<f64> = side(&ours).iter().zip(side(&theirs)).map(|(a, b)| a - b).collect();
+    let mean = summary::mean(&by_block)?;
+    let reach = half_width(&by_block, alpha).filter(|_| by_block.len() >= ENOUGH_TRIALS);
     Some((mean, reach.map(|r| (mean - r, mean + r)).into()))
+}
+
+/// The same from the histograms of a class, of which no waits need to have been sampled. `None` unless all trials have
+/// some.
+pub(super) fn added_time(
+    beside: &PairedArms<'_, '_>,
+    class: &str,
+    alpha: f64,
+) -> Option<(f64, Interval)> {
+    let total = |trial: &Trial| {
+        let h = trial.histograms.get(class).filter(|h| h.count() > 0)?;
+        Some((h.sum_ns() / 1e9, h.count() as f64))
+    };
+    let blocks: Option<Vec<(Total, Total)>> =
+        beside.trials().map(|(a, b)| total(a).zip(total(b))).collect();
+    added(blocks?.into_iter(), alpha)
 }

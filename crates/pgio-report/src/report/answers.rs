@@ -14,10 +14,6 @@ use crate::analysis::waits::{DecompositionDifference, PartDifference};
 use crate::analysis::{Analysis, Comparison, Condition, State};
 use pgio_results::waits::WaitGroup;
 
-/// Explains a mark beside an interval that excludes zero.
-const DECIDED_ONLY_ALONE: &str = "~ marks a difference that may be none. Its interval is that of one comparison alone; \
-     where it excludes 0, the difference is still not significant when all comparisons are judged together.";
-
 /// `None` in a factorial design, which compares no conditions, and if there is nothing to compare.
 pub fn answers(analysis: &Analysis) -> Option<Table> {
     if screening::factorial(analysis).is_some() || analysis.conditions.len() < 2 {
@@ -40,13 +36,11 @@ pub fn answers(analysis: &Analysis) -> Option<Table> {
         cells.extend(sampled.then(|| where_time_went(analysis, &c.name)));
         cells
     };
-    let timed = |c: &Condition| analysis.comparison(&c.name, operation?.1);
-    let any_only_alone = analysis.conditions.iter().filter_map(timed).any(is_decided_only_alone);
     Some(Table {
         title: String::new(),
         columns,
         rows: analysis.conditions.iter().map(row).collect(),
-        notes: Vec::from_iter(any_only_alone.then(|| DECIDED_ONLY_ALONE.to_owned())),
+        notes: Vec::new(),
     })
 }
 
@@ -96,8 +90,7 @@ fn time_cell(analysis: &Analysis, c: &Condition, mean: &str) -> String {
     analysis.comparison(&c.name, mean).map_or_else(|| NONE.to_owned(), added_time)
 }
 
-/// `+1.10 ms\n[+1.02, +1.18]`; a difference that may be none is marked, and so is one that the verdict of its
-/// family does not confirm.
+/// `+1.10 ms\n[+1.02, +1.18]`; a difference that may be none is marked.
 fn added_time(c: &Comparison) -> String {
     let Some(difference) = c.difference else { return NONE.to_owned() };
     let Some((low, high)) = c.difference_interval().sides() else {
@@ -109,15 +102,8 @@ fn added_time(c: &Comparison) -> String {
         let sign = if seconds < 0.0 { "" } else { "+" };
         format!("{sign}{}", format::number(seconds * factor))
     };
-    let is_decided = c.verdict.is_decided() && c.difference_interval().excludes(0.0);
-    let mark = if is_decided { "" } else { "~ " };
+    let mark = if c.difference_interval().excludes(0.0) { "" } else { "~ " };
     format!("{mark}{} {unit}\n[{}, {}]", signed(difference), signed(low), signed(high))
-}
-
-/// Whether the shown interval excludes zero, but the family of all comparisons does not decide.
-fn is_decided_only_alone(c: &Comparison) -> bool {
-    let interval = c.difference_interval();
-    interval.sides().is_some() && interval.excludes(0.0) && !c.verdict.is_decided()
 }
 
 /// One sentence on where the time of a condition went.
@@ -131,15 +117,8 @@ fn where_time_went(analysis: &Analysis, condition: &str) -> String {
         return "Its waits were not sampled.".to_owned();
     };
     let class = &d.class;
-    if explain::contradicts_typical_block(analysis, d) {
-        return format!(
-            "Cannot be attributed: some trials differ too much from the others in the time per {class}."
-        );
-    }
-    if !explain::is_decided(analysis, d) {
-        let alone =
-            if d.interval.excludes(0.0) { " when all comparisons are judged together" } else { "" };
-        return format!("The time per {class} is not measurably different{alone}.");
+    if !explain::is_decided(d) {
+        return format!("The time per {class} is not measurably different.");
     }
     // Without any spread between blocks a part has no interval.
     let may_be_none =
@@ -191,7 +170,7 @@ fn wait_phrase(group: WaitGroup) -> &'static str {
 mod tests {
     use super::*;
     use crate::analysis::sweep::COMMIT_MEAN;
-    use crate::analysis::test_support::{demo, experiment, replicated, screened};
+    use crate::analysis::test_support::{demo, experiment, latencies, replicated, screened, set};
     use crate::analysis::{Interval, analyze};
     use crate::report::text;
 
@@ -248,16 +227,36 @@ mod tests {
         );
     }
 
+    /// A commit of `on` takes twice as long in blocks with a tenth of the commits, so the typical block and all commits
+    /// together differ.
     #[test]
-    fn a_time_is_marked_unless_its_verdict_is_decided() {
+    fn a_row_has_one_time_per_commit_of_which_the_parts_are() {
+        let mut stored = replicated(6);
+        for t in &mut stored.trials {
+            let place = t.place.as_ref().unwrap();
+            let (on, stalled) = (place.condition == "on", place.block % 2 == 0);
+            let h =
+                if on && stalled { latencies(4.4, 100) } else { t.histograms["commit"].clone() };
+            set(t, COMMIT_MEAN, h.sum_ns() / h.count() as f64 / 1e9);
+            t.histograms.insert("commit".to_owned(), h);
+        }
+        let analysis = analyze(&stored);
+        let c = analysis.comparison("on", COMMIT_MEAN).unwrap();
+        let d = &analysis.decomposition_differences[0];
+        assert_eq!((c.difference, c.difference_interval()), (Some(d.seconds), d.interval));
+        assert!((d.seconds - 1.2e-3).abs() < 0.1e-3, "{d:?}");
+        let parts: f64 = d.parts.iter().map(|p| p.seconds).sum();
+        assert!((parts - d.seconds).abs() < 1e-9, "{d:?}");
+    }
+
+    #[test]
+    fn a_time_is_marked_by_the_interval_beside_it() {
         let mut analysis = analyze(&demo());
         let of_it = |c: &&mut Comparison| c.condition == "on" && c.metric == COMMIT_MEAN;
         let c = analysis.comparisons.iter_mut().find(of_it).unwrap();
-        assert!(added_time(c).starts_with("+510 µs\n[+"), "{}", added_time(c));
-        c.verdict = crate::analysis::Verdict::NoDifference;
-        assert!(added_time(c).starts_with("~ +510 µs\n[+"), "{}", added_time(c));
-        let text = render_answers(&analysis);
-        assert!(text.contains("all comparisons are judged together"), "{text}");
+        assert!(added_time(c).starts_with("+5"), "{}", added_time(c));
+        c.difference_low = Some(-1e-6);
+        assert!(added_time(c).starts_with("~ +5"), "{}", added_time(c));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use super::format::{self, NONE};
 use super::table::{Column, Document, Label, Remark, Table};
 use super::{cells, explain, margin, outcomes, screening, servers, sweep, variance};
 use crate::analysis::{
-    Analysis, Comparison, Condition, CountedWarning, Finding, Interval, NoiseFloor, State, Totals,
-    Verdict,
+    ALPHA, Analysis, Comparison, Condition, CountedWarning, Decision, Finding, Interval,
+    NoiseFloor, State, Totals, Verdict, is_rate_of_work,
 };
 use pgio_results::metrics::{self, MetricDef};
 use pgio_results::operation::{Class, Statistic};
@@ -22,8 +22,6 @@ use pgio_results::{CheckVerdict, Metric, Warning};
 const SIDE_BY_SIDE: usize = 2;
 /// Marks a decided secondary change.
 const STAR: &str = "*";
-/// The unit that a well-known classroom measurement of synchronous replication uses.
-const PER_10000: &str = "seconds_per_10000_transactions";
 const COMMIT_PERCENTILES: [&str; 3] = [
     metrics::latency_name(Class::Commit, Statistic::P50),
     metrics::latency_name(Class::Commit, Statistic::P95),
@@ -83,10 +81,6 @@ pub(super) fn primary(analysis: &Analysis) -> Table {
         columns.push(Column::right("trials"));
     }
     columns.push(Column::right("checks"));
-    let per_10000 = conditions.iter().any(|c| c.metrics.contains_key(PER_10000));
-    if per_10000 {
-        columns.insert(2, Column::right("10,000 in"));
-    }
 
     let row = |c: &Condition| {
         let mut cells = vec![c.name.clone(), primary_value(analysis, c)];
@@ -109,9 +103,6 @@ pub(super) fn primary(analysis: &Analysis) -> Table {
             });
         }
         cells.push(format!("{}/{}", c.checks_passed, c.checks_total));
-        if per_10000 {
-            cells.insert(2, metric(analysis, c, PER_10000));
-        }
         cells
     };
     Table {
@@ -193,6 +184,12 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
              length."
                 .to_owned(),
         );
+    }
+    if analysis.comparisons.iter().any(|c| c.decision == Some(Decision::DoesNotMatter)) {
+        let risk = margin::share(ALPHA);
+        notes.push(format!(
+            "Does not matter: the interval beside it, at {risk} risk, is within the margin."
+        ));
     }
     notes.extend(chosen_afterwards(analysis));
     notes.extend(screening::notes_without_effects(analysis));
@@ -316,7 +313,10 @@ fn secondary_group(
         let measured = |c: &Condition| {
             c.metrics.get(def.name).is_some_and(|m| m.value.is_some_and(|v| v != 0.0))
         };
-        if !measured(baseline) && !group.iter().any(|c| measured(c)) {
+        // A rate that is not compared is the primary metric in another unit.
+        let is_compared = |c: &&Condition| analysis.comparison(&c.name, def.name).is_some();
+        let repeats = is_rate_of_work(&def) && !group.iter().any(is_compared);
+        if repeats || !measured(baseline) && !group.iter().any(|c| measured(c)) {
             continue;
         }
         let mut cells = vec![format::metric_name(def.name), metric(analysis, baseline, def.name)];

@@ -6,12 +6,12 @@
 
 use super::format::{self, NONE};
 use super::table::{Column, Table};
+use crate::analysis::Analysis;
 use crate::analysis::reconcile::Reconciliation;
 use crate::analysis::replica::Replica;
 use crate::analysis::waits::{
     Decomposition, DecompositionDifference, Part, PartDifference, Predicted,
 };
-use crate::analysis::{Analysis, Comparison};
 use pgio_results::waits::{GROUPS, WaitGroup};
 
 /// A kind of wait has a column if it takes at least this share of any operation.
@@ -30,12 +30,12 @@ pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
 }
 
 pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
-    time_table(analysis, |d| is_decided(analysis, d) || is_commit(d))
+    time_table(analysis, |d| is_decided(d) || is_commit(d))
 }
 
 /// The same without the decided differences, for a place that lists them.
 pub(super) fn undecided_time(analysis: &Analysis) -> Option<Table> {
-    time_table(analysis, |d| !is_decided(analysis, d) && is_commit(d))
+    time_table(analysis, |d| !is_decided(d) && is_commit(d))
 }
 
 /// `is_noted` picks the differences that have a sentence below the table.
@@ -93,15 +93,9 @@ pub(super) fn shown_differences(
         .filter(move |d| d.class != "transaction" || !has_commits(&d.condition))
 }
 
-/// Whether the interval excludes zero, and the verdict on the latency agrees. The interval is that of one
-/// comparison, the verdict that of its family.
-pub(super) fn is_decided(analysis: &Analysis, d: &DecompositionDifference) -> bool {
-    d.interval.excludes(0.0) && latency(analysis, d).is_none_or(|c| c.verdict.is_decided())
-}
-
-/// The comparison of the mean latency whose difference was divided.
-fn latency<'a>(analysis: &'a Analysis, d: &DecompositionDifference) -> Option<&'a Comparison> {
-    analysis.comparison(&d.condition, &format!("{}_latency_mean", d.class))
+/// Whether the interval excludes zero.
+pub(super) fn is_decided(d: &DecompositionDifference) -> bool {
+    d.interval.excludes(0.0)
 }
 
 /// Commits are always shown, because replication affects them most.
@@ -128,11 +122,9 @@ pub(super) fn difference(analysis: &Analysis, d: &DecompositionDifference) -> St
         d.class,
         analysis.baseline
     );
-    if is_decided(analysis, d) {
+    if is_decided(d) {
         let parts: Vec<String> = largest_parts(d).into_iter().map(part).collect();
         text += &format!(", of which {}", parts.join(", "));
-    } else if d.interval.excludes(0.0) {
-        text += ", not distinguishable from zero when all comparisons are judged together";
     } else if d.interval.low.is_some() {
         text += ", not distinguishable from zero";
     } else {
@@ -157,34 +149,7 @@ pub(super) fn difference(analysis: &Analysis, d: &DecompositionDifference) -> St
         }
         None => {}
     }
-    text + "." + &typical_block(analysis, d).unwrap_or_default()
-}
-
-/// Whether the typical block says something else, so that the time cannot be attributed.
-pub(super) fn contradicts_typical_block(analysis: &Analysis, d: &DecompositionDifference) -> bool {
-    typical_block(analysis, d).is_some()
-}
-
-/// The difference of the typical block where it says something else. Here every operation weighs the same, there
-/// every block: a trial that stalls has few operations or many, and moves one of the two alone.
-fn typical_block(analysis: &Analysis, d: &DecompositionDifference) -> Option<String> {
-    d.interval.low?;
-    let c = latency(analysis, d)?;
-    let (seconds, (low, high)) = (c.difference?, c.difference_interval().sides()?);
-    let is_decided_there = c.difference_interval().excludes(0.0);
-    let agrees = is_decided_there == d.interval.excludes(0.0)
-        && (!is_decided_there || (seconds > 0.0) == (d.seconds > 0.0));
-    let signed = format::signed_seconds;
-    (!agrees).then(|| {
-        format!(
-            " In the typical block it is {} (95 % interval {} to {}): here every operation weighs the same, there \
-             every block, and some trials differ so much from the others that the time cannot be attributed to \
-             waits.",
-            signed(seconds),
-            signed(low),
-            signed(high)
-        )
-    })
+    text + "."
 }
 
 /// The largest parts of the difference, in descending order.
@@ -290,63 +255,4 @@ fn side_by_side(ours: Option<f64>, theirs: Option<f64>) -> String {
 /// The error of the probes, if known.
 pub(super) fn error(predicted: &Predicted) -> String {
     predicted.error.map_or_else(String::new, |e| format!(" ± {}", format::seconds(e)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::analysis::sweep::COMMIT_MEAN;
-    use crate::analysis::test_support::{experiment, trial};
-    use crate::analysis::{Verdict, analyze};
-
-    fn text(typical: f64, reach: f64) -> String {
-        explained(typical, reach, 6).0
-    }
-
-    /// Blocks in which a commit takes `typical` seconds longer under `on`, and a difference of the means over
-    /// all commits of 0.726 ± `reach` ms; with the verdict on the latency.
-    fn explained(typical: f64, reach: f64, blocks: u32) -> (String, Option<Verdict>) {
-        let block = |block: u32| {
-            let noise = 1e-5 * f64::from(block);
-            let one = |name, seconds| trial(name, block, &[(COMMIT_MEAN, seconds)]);
-            [one("local", 0.001), one("on", 0.001 + typical + noise)]
-        };
-        let stored = experiment(&["local", "on"], (1..=blocks).flat_map(block).collect());
-        let mut analysis = analyze(&stored);
-        analysis.decomposition_differences = vec![DecompositionDifference {
-            condition: "on".to_owned(),
-            class: "commit".to_owned(),
-            blocks: 6,
-            seconds: 0.726e-3,
-            interval: Some((0.726e-3 - reach, 0.726e-3 + reach)).into(),
-            parts: Vec::new(),
-            predicted: None,
-        }];
-        let d = &analysis.decomposition_differences[0];
-        (difference(&analysis, d), latency(&analysis, d).map(|c| c.verdict))
-    }
-
-    /// Five blocks cannot decide, whatever their interval.
-    #[test]
-    fn a_difference_that_its_verdict_does_not_confirm_is_not_divided() {
-        let (decided, _) = explained(2e-3, 0.1e-3, 6);
-        assert!(!decided.contains("not distinguishable"), "{decided}");
-        let (open, verdict) = explained(2e-3, 0.1e-3, 5);
-        assert_eq!(verdict, Some(Verdict::TooFewBlocks));
-        assert!(open.contains("not distinguishable from zero"), "{open}");
-    }
-
-    #[test]
-    fn a_difference_that_the_typical_block_contradicts_is_not_attributed() {
-        let contradicted = text(2e-3, 1.1e-3);
-        assert!(contradicted.contains("not distinguishable from zero"), "{contradicted}");
-        let there = "In the typical block it is +2.04 ms (95 % interval +2.01 ms to +2.06 ms)";
-        assert!(contradicted.contains(there), "{contradicted}");
-        assert!(contradicted.contains("cannot be attributed"), "{contradicted}");
-        let decided_here_alone = text(-3e-5, 0.1e-3);
-        assert!(decided_here_alone.contains("In the typical block"), "{decided_here_alone}");
-        // Both are decided, or neither is.
-        assert!(!text(2e-3, 0.1e-3).contains("typical"));
-        assert!(!text(-3e-5, 1.1e-3).contains("typical"));
-    }
 }

@@ -3,7 +3,7 @@
 //! The decision is that of `analysis::margin`. Next: `gate` has the result of the gate.
 
 use super::format;
-use crate::analysis::{Analysis, Comparison, Decision};
+use crate::analysis::{ALPHA, Analysis, Comparison, Decision, Interval};
 
 /// `5 %`
 pub(super) fn share(margin: f64) -> String {
@@ -15,7 +15,10 @@ pub(super) fn share(margin: f64) -> String {
 pub(super) fn cell(c: &Comparison) -> String {
     match c.decision {
         Some(Decision::Matters) => "matters".to_owned(),
-        Some(Decision::DoesNotMatter) => "does not matter".to_owned(),
+        Some(Decision::DoesNotMatter) => {
+            let within = decides(c).map_or_else(String::new, |interval| format!("\n{interval}"));
+            format!("does not matter{within}")
+        }
         Some(Decision::Undecided) => "undecided".to_owned(),
         None => String::new(),
     }
@@ -67,6 +70,11 @@ pub(super) fn blocks_and_time(analysis: &Analysis, blocks: u32) -> String {
     format!("{}{time}", format::counted(blocks as usize, "block"))
 }
 
+/// The interval by which an effect does not matter: `[−1.9, +2.1]`.
+pub(super) fn decides(c: &Comparison) -> Option<String> {
+    format::interval(Interval { low: c.within_low, high: c.within_high })
+}
+
 /// The decision about one comparison, to be appended to its verdict; empty without one.
 pub(super) fn sentence(c: &Comparison) -> String {
     let (Some(margin), Some(decision)) = (c.margin, c.decision) else { return String::new() };
@@ -74,7 +82,10 @@ pub(super) fn sentence(c: &Comparison) -> String {
     match decision {
         Decision::Matters => format!(" The effect matters: it exceeds {share}."),
         Decision::DoesNotMatter => {
-            format!(" The effect does not matter: it is smaller than {share}.")
+            let risk = self::share(ALPHA);
+            let within = |interval| format!(", within {interval} at {risk} risk");
+            let within = decides(c).map_or_else(String::new, within);
+            format!(" The effect does not matter: it is smaller than {share}{within}.")
         }
         Decision::Undecided => {
             let why = open_totals(c).map_or_else(String::new, |why| format!(": {why}"));

@@ -100,8 +100,7 @@ fn shown_groups<'a, 'b: 'a>(bars: impl Iterator<Item = &'a Bar<'b>>) -> Vec<Wait
 
 /// The decided differences from the baseline, as sentences.
 fn differences(page: &Page<'_>) -> Vec<String> {
-    let decided =
-        explain::shown_differences(page.analysis).filter(|d| explain::is_decided(page.analysis, d));
+    let decided = explain::shown_differences(page.analysis).filter(|d| explain::is_decided(d));
     decided.map(|d| explain::difference(page.analysis, d)).collect()
 }
 
