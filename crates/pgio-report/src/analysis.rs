@@ -93,6 +93,7 @@ pub use standing::{Standing, standings};
 pub use totals::Totals;
 pub use variance::{Renewal, Variance};
 pub use verdict::{ALPHA, Bound, Decision, Gate, Verdict};
+pub use woven::WovenSlices;
 pub use woven::{describe as weaving, limit as weave_limit, settings as weave_settings};
 
 pub const ANALYSIS_SCHEMA: &str = "pgio.analysis/1";
@@ -106,6 +107,9 @@ pub struct Analysis {
     /// Always `pgio.analysis/1`.
     pub schema: String,
     pub experiment: String,
+    /// As the experiment asks it, or made from its conditions.
+    #[serde(default)]
+    pub question: String,
     pub baseline: String,
     /// The experiment's original baseline, if another one is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -167,6 +171,9 @@ pub struct Analysis {
     /// The single servers of conditions that run on several in one window; empty otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<Server>,
+    /// Absent if each trial had a window of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub woven: Option<WovenSlices>,
     /// Findings, by trial and for the experiment as a whole.
     pub checks: Vec<Finding>,
     /// The trials' warnings, each once.
@@ -257,6 +264,7 @@ pub fn analyze(stored: &StoredExperiment) -> Analysis {
         schema: ANALYSIS_SCHEMA.to_owned(),
         alpha: ALPHA,
         experiment: manifest.name.clone(),
+        question: factors::question(manifest),
         baseline: manifest.baseline.clone(),
         own_baseline: manifest.own_baseline.clone(),
         aa: manifest.aa.clone(),
@@ -274,6 +282,7 @@ pub fn analyze(stored: &StoredExperiment) -> Analysis {
         screening: screened,
         servers: servers::all(manifest, &conditions, &comparisons),
         checks: findings::all(stored, &arms, &everywhere, &effects, further),
+        woven: woven::slices(manifest, &arms),
         drifts,
         warnings: findings::warnings(stored),
         notes: [

@@ -3,7 +3,7 @@
 //! Reports measure nothing and access no server, so each can be made again from the stored record.
 //! [`table`] is the model that every format renders. `comparison` fills it from an analysis, `sweep` from the
 //! curves of a sweep, `screening` and `cells` from a factorial design, [`across`] from two sides, [`history`] from
-//! many runs, [`brief`] from a demo, and [`mod@pilot`] from a pilot. [`text`], [`markdown`], [`csv`] and [`mod@html`]
+//! many runs, and [`mod@pilot`] from a pilot; [`mod@summary`] is the short form, which a terminal shows. [`text`], [`markdown`], [`csv`] and [`mod@html`]
 //! render it. [`answers`] puts the answer for each condition into words, [`sentence`] a verdict.
 //!
 //! [`json`] is the versioned form for other programs, [`junit`] the form for CI systems, [`openmetrics`] the form for
@@ -14,7 +14,6 @@ pub mod across;
 mod answer;
 mod answers;
 mod background;
-mod brief;
 mod cells;
 pub mod classic;
 mod comparison;
@@ -41,6 +40,7 @@ pub mod sentence;
 mod servers;
 pub mod session_detail;
 mod standbys;
+mod summary;
 mod sweep;
 pub mod table;
 #[cfg(test)]
@@ -52,8 +52,8 @@ pub mod wide;
 
 pub use answer::answer;
 pub use answers::{answered, answers};
-pub use brief::brief;
 pub use comparison::document;
 pub use gate::{GateResult, gate};
 pub use lead::lead;
 pub use outcomes::{failures, headline};
+pub use summary::summary;

@@ -225,6 +225,9 @@ pub struct ServerInfo {
     pub target: String,
     pub fsync: String,
     pub full_page_writes: String,
+    /// When the server was started, in seconds since 1970 by its clock; absent in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<i64>,
 }
 
 /// One server of a trial, by the name of its target.

@@ -63,6 +63,7 @@ pub fn full_trial() -> Trial {
             target: "local socket".to_owned(),
             fsync: "on".to_owned(),
             full_page_writes: "on".to_owned(),
+            started: None,
         },
         settings: BTreeMap::from([("synchronous_commit".to_owned(), "local".to_owned())]),
         sessions: vec![SessionTotals { pid: 10_058, ..SessionTotals::default() }],

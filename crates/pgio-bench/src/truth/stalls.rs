@@ -1,5 +1,5 @@
-//! Three trials in ten of one condition are stopped for a third of their window. The headline must show
-//! this with the right ratio of total work to total time. The typical block does not show it reliably:
+//! Three trials in ten of one condition are stopped for a third of their window. The report must say
+//! so, with the right ratio of total work to total time. The typical block does not show it reliably:
 //! at three in ten, its estimate (Hodges-Lehmann, breakdown point 29 %) begins to move.
 //!
 //! SIGSTOP stops all processes of the server except the first. The truth is the stopped share of the
@@ -19,7 +19,7 @@ use super::server::private;
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::experiment::event::Event;
 use pgio_report::analysis::{Analysis, Comparison, STALLS};
-use pgio_report::report::headline;
+use pgio_report::report::answer;
 
 const STALLED: &str = "stalling";
 /// The stopped part of a window, from this point on.
@@ -79,14 +79,14 @@ fn stalls(block: u32) -> bool {
     block * 3 % 10 < 3
 }
 
-/// Returns the ratio of totals, which counts only if the headline names the condition.
+/// Returns the ratio of totals, which counts only if the answer says that it stalls.
 fn judged(analysis: &Analysis, truth: f64) -> RoundResult {
     let found = analysis.primary(STALLED);
     let mut stalls = analysis.checks.iter().filter(|f| f.id == STALLS);
-    let in_headline = stalls.any(|f| f.condition.as_deref() == Some(STALLED))
-        && headline(analysis).iter().any(|line| line.contains(STALLED));
+    let is_told = stalls.any(|f| f.condition.as_deref() == Some(STALLED))
+        && answer(analysis, STALLED).contains("it stalls");
     let of_totals = |c: &Comparison| {
-        let totals = c.totals.filter(|_| in_headline);
+        let totals = c.totals.filter(|_| is_told);
         [
             totals.map(|t| t.ratio),
             totals.and_then(|t| t.interval.low),
@@ -94,8 +94,8 @@ fn judged(analysis: &Analysis, truth: f64) -> RoundResult {
         ]
     };
     let typical = found.and_then(|c| c.ratio).unwrap_or(f64::NAN);
-    let place = if in_headline { "in the headline" } else { "NOT in the headline" };
-    let remark = format!("typical block {typical:.4}; {place}");
+    let told = if is_told { "told" } else { "NOT told" };
+    let remark = format!("typical block {typical:.4}; {told}");
     RoundResult { remark, ..RoundResult::new(found, of_totals, 1.0, truth) }
 }
 

@@ -28,6 +28,9 @@ pub struct Condition {
     pub failed: usize,
     /// Trials that count.
     pub valid: usize,
+    /// Starts of the server that these trials ran on; 0 if unknown.
+    #[serde(default)]
+    pub server_starts: usize,
     /// Their lines in trials.jsonl, counted from 1.
     #[serde(default)]
     pub counted: Vec<usize>,

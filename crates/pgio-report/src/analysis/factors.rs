@@ -1,9 +1,10 @@
-//! The factors of a condition: the changes by which it differs from the baseline.
+//! The factors of a condition: the changes by which it differs from the baseline; and the question that the conditions
+//! ask.
 
 use std::fmt;
 
 use pgio_results::change::Change;
-use pgio_results::store::ConditionInfo;
+use pgio_results::store::{ConditionInfo, Manifest};
 
 /// One difference between a condition and the baseline.
 #[derive(Debug)]
@@ -37,4 +38,40 @@ pub(super) fn differing_factors<'a>(
         }
     }
     differing
+}
+
+/// The question of the experiment: its own, or one made from what its conditions change.
+pub(super) fn question(manifest: &Manifest) -> String {
+    if let Some(own) = &manifest.rules.question {
+        return own.clone();
+    }
+    if let Some(screening) = &manifest.screening {
+        let factors = screening.factors.iter().map(|f| format!("`{}`", f.name));
+        return format!("Which of {} make a difference?", listed(&factors.collect::<Vec<_>>()));
+    }
+    let asked =
+        |c: &&ConditionInfo| c.name != manifest.baseline && Some(&c.name) != manifest.aa.as_ref();
+    let asked: Vec<&ConditionInfo> = manifest.conditions.iter().filter(asked).collect();
+    let changes: Vec<&[Change]> = asked.iter().map(|c| c.changes.as_slice()).collect();
+    let names = || listed(&asked.iter().map(|c| format!("`{}`", c.name)).collect::<Vec<_>>());
+    let what = match changes.as_slice() {
+        // One setting, of which each condition has another value.
+        [[first], ..]
+            if changes.iter().all(|c| matches!(c, [one] if one.is_of_same_setting(first))) =>
+        {
+            let values = asked.iter().skip(1).map(|c| c.changes[0].value.clone());
+            listed(&std::iter::once(first.to_string()).chain(values).collect::<Vec<_>>())
+        }
+        [] => return format!("How fast is `{}`?", manifest.baseline),
+        _ => names(),
+    };
+    format!("What difference does {what} make, compared with `{}`?", manifest.baseline)
+}
+
+/// `a, b or c`
+fn listed(all: &[String]) -> String {
+    match all {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => all.concat(),
+    }
 }

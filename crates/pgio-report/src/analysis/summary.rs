@@ -2,7 +2,8 @@
 //!
 //! The value is that of the typical trial: the geometric mean of the trials' values if all are positive,
 //! because effects are ratios, and the arithmetic mean otherwise. This applies to mean, percentiles and
-//! maximum of a latency as well. Percentiles below the clock's resolution are omitted. `compare`
+//! maximum of a latency as well. Percentiles below the clock's resolution have no value, and those
+//! of too few operations are left out. `compare`
 //! compares conditions.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +19,7 @@ use pgio_results::danger::Danger;
 use pgio_results::metrics;
 use pgio_results::model::Trial;
 use pgio_results::store::{ConditionInfo, Manifest};
-use pgio_results::{CheckVerdict, Metric};
+use pgio_results::{CheckVerdict, Metric, Trial};
 
 pub(super) fn describe(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>) -> Condition {
     let baseline = manifest.conditions.iter().find(|c| c.name == manifest.baseline);
@@ -32,6 +33,7 @@ pub(super) fn describe(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>)
         invalid: arm.invalid().len(),
         failed: arm.failed().len(),
         valid: arm.valid().count(),
+        server_starts: server_starts(arm),
         counted: arm.counted().map(|(line, _)| line).collect(),
         state: State::default(),
         shares: Vec::new(),
@@ -82,12 +84,21 @@ pub(super) fn values(arm: &Arm<'_>, manifest: &Manifest) -> BTreeMap<String, Met
         if !arm.has_metric(def.name) || !arm.valid().any(|t| t.metrics.contains_key(def.name)) {
             continue;
         }
+        // The latency of single operations.
+        if tail::too_short(std::iter::once(arm), &def).is_some() {
+            continue;
+        }
         let values = arm.values(def.name);
         let value = central(&values).filter(|_| !tail::is_coarse(arm, &def));
         let at_least = arm.is_bounded(def.name);
         found.insert(def.name.to_owned(), Metric { at_least, ..Metric::new(value, def.unit) });
     }
     found
+}
+
+fn server_starts(arm: &Arm<'_>) -> usize {
+    let start = |t: &&Trial| Some((t.server.target.clone(), t.server.started?));
+    arm.valid().filter_map(|t| start(&t)).collect::<BTreeSet<_>>().len()
 }
 
 fn central(values: &[f64]) -> Option<f64> {

@@ -163,7 +163,7 @@ fn one_sided(mut c: Comparison, bound: Option<Bound>, why: Option<String>) -> Co
     c
 }
 
-/// One line per class: which percentiles are not compared, and why.
+/// One line per class: which percentiles are left out, and why.
 pub(super) fn notes(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<String> {
     let Some(baseline) = arms.get(manifest.baseline.as_str()) else { return Vec::new() };
     let others = || manifest.conditions.iter().filter(|c| c.name != manifest.baseline);
@@ -186,7 +186,7 @@ pub(super) fn notes(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<
             _ => names.concat(),
         };
         format!(
-            "{named} of {class} not compared: a trial has {} operations, of which fewer than \
+            "{named} of {class} left out: a trial has {} operations, of which fewer than \
              {MIN_BEYOND} are beyond",
             human::count(short.operations.unwrap_or(0))
         )

@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 
 use benchmath::carry_over::{self, Influence, LogRatio, Question, Slices};
+use serde::{Deserialize, Serialize};
 
 use super::finding::{Finding, WEAVE_CARRY_OVER, WEAVE_SHORT};
 use super::pairing::Arms;
@@ -45,17 +46,45 @@ pub fn limit(rules: &Rules) -> f64 {
     SHARE * rules.matters.unwrap_or(MARGIN)
 }
 
+/// The slices of woven windows, and what they can tell about conditions that reach into each other.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WovenSlices {
+    pub slice_seconds: f64,
+    /// The largest difference between slices that is not excluded, as a share of a rate; null if it is above a half.
+    pub excluded: Option<f64>,
+}
+
+/// `None` if each trial had a window of its own.
+pub(super) fn slices(manifest: &Manifest, arms: &Arms<'_>) -> Option<WovenSlices> {
+    let mut trials = arms.values().flat_map(|arm| arm.by_block());
+    let slice_seconds = trials.find_map(|(_, t)| t.woven.as_ref())?.slice_seconds;
+    let names: Vec<&str> = manifest.conditions.iter().map(|info| info.name.as_str()).collect();
+    let influences = influences(manifest, &names, arms);
+    let alpha = ALPHA / influences.len().max(1) as f64;
+    Some(WovenSlices { slice_seconds, excluded: excluded(&influences, alpha) })
+}
+
+fn excluded(influences: &[Influence], alpha: f64) -> Option<f64> {
+    let reach = |influence: &Influence| {
+        let interval = influence.log.interval(alpha);
+        interval.high.max(-interval.low)
+    };
+    let most = influences.iter().map(reach).reduce(f64::max)?.exp_m1();
+    (most <= MAX_NAMED_DIFFERENCE).then_some(most)
+}
+
 pub(super) fn findings(manifest: &Manifest, arms: &Arms<'_>) -> Vec<Finding> {
     let names: Vec<&str> = manifest.conditions.iter().map(|info| info.name.as_str()).collect();
     let influences = influences(manifest, &names, arms);
     let limit = limit(&manifest.rules).ln_1p();
     let alpha = ALPHA / influences.len().max(1) as f64;
     let carried = influences.iter().filter_map(|one| finding(one, &names, alpha, limit));
-    carried.chain(too_short(&influences, alpha, arms)).collect()
+    carried.chain(too_short(arms)).collect()
 }
 
 /// Reports slices that distort effects where commits can wait for a standby.
-fn too_short(influences: &[Influence], alpha: f64, arms: &Arms<'_>) -> Option<Finding> {
+fn too_short(arms: &Arms<'_>) -> Option<Finding> {
     let names = fact::setting(STANDBY_NAMES);
     let waits = |t: &Trial| t.environment.get(&names).is_some_and(|names| !names.is_empty());
     let mut trials = arms.values().flat_map(|arm| arm.by_block()).map(|(_, trial)| trial);
@@ -64,16 +93,6 @@ fn too_short(influences: &[Influence], alpha: f64, arms: &Arms<'_>) -> Option<Fi
     if slice > SHORTEST_WITH_STANDBY * 0.999 {
         return None;
     }
-    let reach = |influence: &Influence| {
-        let interval = influence.log.interval(alpha);
-        interval.high.max(-interval.low)
-    };
-    let most = influences.iter().map(reach).fold(0.0, f64::max).exp_m1();
-    let seen = if influences.is_empty() || most > MAX_NAMED_DIFFERENCE {
-        "these slices are too few to see a difference between them".to_owned()
-    } else {
-        format!("these slices exclude only differences above {:.0} % between them", most * 100.0)
-    };
     Some(Finding {
         id: WEAVE_SHORT.to_owned(),
         verdict: CheckVerdict::Warning,
@@ -81,7 +100,7 @@ fn too_short(influences: &[Influence], alpha: f64, arms: &Arms<'_>) -> Option<Fi
         trial: None,
         message: format!(
             "commits can wait for a standby, and effects in slices of less than {}, such as these of {}, were up to \
-             a fifth off; {seen}",
+             a fifth off",
             ms(SHORTEST_WITH_STANDBY),
             ms(slice)
         ),
@@ -355,9 +374,38 @@ mod tests {
             short[0].contains("slices of less than 200 ms, such as these of 20.0 ms"),
             "{short:?}"
         );
-        assert!(short[0].contains("exclude only differences above"), "{short:?}");
         assert_eq!(with("standby", 0.2), [""; 0]);
         assert_eq!(with("", 0.02), [""; 0]);
+    }
+
+    /// Silence is no evidence: whatever was found, the report says what could have been.
+    #[test]
+    fn slices_say_how_large_a_carry_over_they_exclude() {
+        let of = |stored: &StoredExperiment| crate::analysis::analyze(stored);
+        let quiet = of(&woven(1.0, 1.0));
+        let excluded = quiet.woven.unwrap().excluded.unwrap();
+        assert!(excluded > 0.0 && excluded < 0.05, "{excluded}");
+        let carried = of(&woven(1.1, 1.0)).woven.unwrap().excluded.unwrap();
+        assert!(carried > 0.1, "{carried}");
+        let mut few = woven(1.0, 1.0);
+        for t in &mut few.trials {
+            t.woven.as_mut().unwrap().halves_error = Some(5.0);
+        }
+        let few = of(&few);
+        assert_eq!(few.woven.unwrap().excluded, None);
+        for (analysis, text) in
+            [(&quiet, "exclude only a carry-over above"), (&few, "are too few to")]
+        {
+            let printed = |d| crate::report::text::render(&d);
+            for shown in [
+                printed(crate::report::document(analysis)),
+                printed(crate::report::summary(analysis, "pgio demo")),
+                crate::report::lead(analysis).join(" "),
+            ] {
+                assert!(shown.contains(text), "{shown}");
+            }
+        }
+        assert_eq!(of(&experiment(&["local"], Vec::new())).woven, None);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The answer about one condition in a few words, for people who will read one cell:
-//! `costs about half of the commits: certain`.
+//! `costs about half of the commits: shown (5 % risk for all conditions)`.
 //!
 //! The words follow from the verdict and its interval alone and claim no more than these: a size is named only if the
 //! whole interval is near it, else the nearest one that the whole interval exceeds or stays below. `sentence` says the
@@ -7,12 +7,14 @@
 
 use super::{format, margin, outcomes};
 use crate::analysis::shares::failed_more;
-use crate::analysis::{ALPHA, Analysis, Comparison, Decision, STALLS, State, Verdict};
+use crate::analysis::{ALPHA, Analysis, Comparison, Decision, Finding, STALLS, State, Verdict};
 use pgio_results::danger::Danger;
 use pgio_results::metrics::Direction;
 
-/// The certainty of a verdict that no check of the experiment contradicts.
-pub(super) const CERTAIN: &str = "certain";
+/// The certainty of a verdict if no check contradicts it and the servers were started often enough.
+const CERTAIN: &str = "certain";
+/// One start of a server has one layout of memory and files, which no number of blocks averages out.
+const MIN_STARTS: usize = 3;
 /// Replaces it for a condition that failed in a larger share of its trials than the baseline.
 const COMPLETED: &str = "shown in the trials that completed";
 
@@ -76,9 +78,7 @@ fn judgment(analysis: &Analysis, condition: &str) -> String {
             format!("{}: {}", change(analysis, c), certainty(analysis, c))
         }
     };
-    let stalls =
-        |f: &crate::analysis::Finding| f.id == STALLS && f.condition.as_deref() == Some(condition);
-    if analysis.checks.iter().any(stalls) {
+    if stalls(analysis, condition) {
         text += "; it stalls";
     }
     if let Some(share) = described.and_then(failed_more) {
@@ -91,13 +91,18 @@ fn judgment(analysis: &Analysis, condition: &str) -> String {
     text
 }
 
+pub(super) fn stalls(analysis: &Analysis, condition: &str) -> bool {
+    let is_it = |f: &Finding| f.id == STALLS && f.condition.as_deref() == Some(condition);
+    analysis.checks.iter().any(is_it)
+}
+
 fn describe_twin(c: &Comparison) -> String {
     if c.verdict.is_decided() {
         "differs from itself: distrust this experiment".to_owned()
     } else if c.bound.is_some() {
-        "the baseline again: no difference detected, but only a bound is known".to_owned()
+        "the baseline again: only a bound is known".to_owned()
     } else {
-        "the baseline again: no difference, as expected".to_owned()
+        "the baseline again: the noise".to_owned()
     }
 }
 
@@ -114,8 +119,10 @@ fn certainty(analysis: &Analysis, c: &Comparison) -> String {
         "to be confirmed, because this baseline was chosen afterwards"
     } else if fails_more(analysis, c) {
         COMPLETED
-    } else {
+    } else if is_certain(analysis, c) {
         CERTAIN
+    } else {
+        &format!("shown ({} risk for all conditions)", margin::share(ALPHA))
     };
     let matters = match c.decision {
         Some(Decision::Matters) => ", and it matters",
@@ -124,6 +131,13 @@ fn certainty(analysis: &Analysis, c: &Comparison) -> String {
         None => "",
     };
     format!("{sure}{matters}")
+}
+
+/// Whether both sides ran on enough starts of their servers, on a machine that was not busy.
+fn is_certain(analysis: &Analysis, c: &Comparison) -> bool {
+    let starts = |name: &str| analysis.condition(name).map_or(0, |c| c.server_starts);
+    let fewest = starts(&c.condition).min(starts(&analysis.baseline));
+    fewest >= MIN_STARTS && outcomes::busy_trials(analysis) == 0
 }
 
 fn fails_more(analysis: &Analysis, c: &Comparison) -> bool {
@@ -154,13 +168,10 @@ fn no_difference(analysis: &Analysis, c: &Comparison) -> String {
     };
     match missed {
         Some((what, share)) if share > 0.0 => {
-            format!(
-                "no difference found: {what} of up to {} is possible{open}",
-                format::size(share)
-            )
+            format!("not decided: {what} of up to {} is possible{open}", format::size(share))
         }
-        Some((what, _)) => format!("no difference found: {what} is unlikely{open}"),
-        None => format!("no difference found{open}"),
+        Some((what, _)) => format!("not decided: {what} is unlikely{open}"),
+        None => format!("not decided{open}"),
     }
 }
 
@@ -169,7 +180,7 @@ fn direction(analysis: &Analysis, c: &Comparison) -> Direction {
 }
 
 /// The decided change, without how sure it is.
-fn change(analysis: &Analysis, c: &Comparison) -> String {
+pub(super) fn change(analysis: &Analysis, c: &Comparison) -> String {
     let grows = c.ratio.is_some_and(|r| r > 1.0);
     let size = size(grows, c.interval.low, c.interval.high);
     let rate = format::rate_name(&c.metric);
@@ -244,6 +255,7 @@ mod tests {
     use super::*;
     use crate::analysis::analyze;
     use crate::analysis::test_support::{demo, experiment, failing, trial};
+    use pgio_results::Check;
     use pgio_results::change::Change;
     use pgio_results::store::StoredExperiment;
     use proptest::prelude::*;
@@ -330,7 +342,7 @@ mod tests {
         let mut stored = demo();
         stored.manifest.rules.matters = Some(0.05);
         let all = answers(&stored);
-        assert!(all[3].ends_with("certain, and it matters"), "{all:?}");
+        assert!(all[3].ends_with("for all conditions), and it matters"), "{all:?}");
         stored.manifest.rules.matters = Some(0.2);
         assert_eq!(answers(&stored)[2], "no difference above 20 %: shown (5 % risk each)");
     }
@@ -340,7 +352,23 @@ mod tests {
         let all = answers(&with_factor("local-aa", 0.5));
         assert_eq!(all[1], "differs from itself: distrust this experiment");
         assert!(all[3].contains(": doubtful"), "{all:?}");
-        assert!(all.iter().all(|a| !a.contains(CERTAIN)), "{all:?}");
+    }
+
+    #[test]
+    fn certain_needs_three_starts_of_the_servers_and_a_quiet_machine() {
+        let of = |starts: i64, busy: bool| {
+            let mut stored = demo();
+            for t in &mut stored.trials {
+                t.server.started = Some(i64::from(t.place.as_ref().unwrap().block) % starts);
+            }
+            let check = Check::warning("foreign-load", "1.4 of 2 cores", "stop it");
+            stored.trials[3].checks.extend(busy.then_some(check));
+            answers(&stored).remove(3)
+        };
+        assert!(of(3, false).ends_with(": certain"), "{}", of(3, false));
+        for open in [of(2, false), of(3, true)] {
+            assert!(open.ends_with(": shown (5 % risk for all conditions)"), "{open}");
+        }
     }
 
     #[test]
@@ -360,7 +388,8 @@ mod tests {
             told(half, 0.5, None),
             "costs about half of the commits: shown in the trials that completed; it failed in 6 of 12 trials"
         );
-        assert_eq!(told(|_| false, 0.5, None), "costs about half of the commits: certain");
+        let shown = "costs about half of the commits: shown (5 % risk for all conditions)";
+        assert_eq!(told(|_| false, 0.5, None), shown);
     }
 
     /// A baseline that stalls in every fourth block; in the others the two are equal.
@@ -376,8 +405,7 @@ mod tests {
         let stored = experiment(&["local", "x"], (1..=20).flat_map(block).collect());
         let analysis = analyze(&stored);
         assert!(!answer(&analysis, "x").contains("stalls"), "{}", answer(&analysis, "x"));
-        let headline = outcomes::headline(&analysis);
-        assert!(headline[0].starts_with("Stalls: the baseline `local` is slower"), "{headline:?}");
+        assert!(stalls(&analysis, "local"));
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub(super) fn operation(analysis: &Analysis) -> Option<(&'static str, &'static s
 }
 
 /// The time of the baseline's mean operation, and what the other conditions add to it.
-fn time_cell(analysis: &Analysis, c: &Condition, mean: &str) -> String {
+pub(super) fn time_cell(analysis: &Analysis, c: &Condition, mean: &str) -> String {
     if c.name == analysis.baseline {
         return c.metrics.get(mean).map_or_else(|| NONE.to_owned(), format::metric);
     }
@@ -111,22 +111,34 @@ fn where_time_went(analysis: &Analysis, condition: &str) -> String {
     if condition == analysis.baseline || analysis.is_aa(condition) {
         return String::new();
     }
-    let all = || explain::shown_differences(analysis).filter(|d| d.condition == condition);
-    let of_class = |class: &str| all().find(|d| d.class == class);
-    let Some(d) = OPERATIONS.iter().find_map(|(class, _)| of_class(class)) else {
+    let Some(d) = divided(analysis, condition) else {
         return "Its waits were not sampled.".to_owned();
     };
     let class = &d.class;
     if !explain::is_decided(d) {
         return format!("The time per {class} is not measurably different.");
     }
+    let none = || format!("No single wait explains the time per {class}.");
+    largest_wait(analysis, condition).unwrap_or_else(none)
+}
+
+/// The wait that explains most of the time that a condition adds, if the two are measurable.
+pub(super) fn largest_wait(analysis: &Analysis, condition: &str) -> Option<String> {
+    let d = divided(analysis, condition).filter(|d| explain::is_decided(d))?;
     // Without any spread between blocks a part has no interval.
     let may_be_none =
         |p: &&PartDifference| p.interval.sides().is_some_and(|(l, h)| l <= 0.0 && h >= 0.0);
-    match d.parts.iter().filter(|p| !may_be_none(p)).max_by(compare_sizes) {
-        Some(part) => describe_largest_part(d, part),
-        None => format!("No single wait explains the time per {class}."),
-    }
+    let part = d.parts.iter().filter(|p| !may_be_none(p)).max_by(compare_sizes)?;
+    Some(describe_largest_part(d, part))
+}
+
+/// The difference of the operation that tells most.
+fn divided<'a>(analysis: &'a Analysis, condition: &str) -> Option<&'a DecompositionDifference> {
+    let of_class = |class: &str| {
+        let all = explain::shown_differences(analysis);
+        all.filter(|d| d.condition == condition).find(|d| d.class == class)
+    };
+    OPERATIONS.iter().find_map(|(class, _)| of_class(class))
 }
 
 fn compare_sizes(a: &&PartDifference, b: &&PartDifference) -> std::cmp::Ordering {

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 use super::effect::{effect, needed_blocks};
 use super::format::{self, NONE};
+use super::summary::RERUN;
 use super::table::{Column, Document, Label, Remark, Table};
-use super::{cells, explain, margin, outcomes, screening, servers, sweep, variance};
+use super::{cells, explain, lead, margin, outcomes, screening, servers, summary, sweep, variance};
 use crate::analysis::{
     ALPHA, Analysis, Comparison, Condition, CountedWarning, Decision, Finding, Interval,
     NoiseFloor, State, Totals, Verdict, is_rate_of_work,
@@ -20,13 +21,10 @@ use pgio_results::{CheckVerdict, Metric, Warning};
 
 /// Conditions beside the baseline in one table of secondary metrics; more do not fit into a line.
 const SIDE_BY_SIDE: usize = 2;
+pub(super) const NOT_DECIDED: &str = "~ not decided: the interval includes no change.";
 /// Marks a decided secondary change.
 const STAR: &str = "*";
-const COMMIT_PERCENTILES: [&str; 3] = [
-    metrics::latency_name(Class::Commit, Statistic::P50),
-    metrics::latency_name(Class::Commit, Statistic::P95),
-    metrics::latency_name(Class::Commit, Statistic::P99),
-];
+const COMMIT_PERCENTILES: [Statistic; 3] = [Statistic::P50, Statistic::P95, Statistic::P99];
 
 pub fn document(analysis: &Analysis) -> Document {
     let mut tables = screening::tables(analysis);
@@ -51,7 +49,7 @@ pub fn document(analysis: &Analysis) -> Document {
             "{}, {what} (95 % intervals)",
             format::metric_name(&analysis.primary_metric)
         ),
-        headline: outcomes::headline(analysis),
+        headline: summary::opening(analysis, RERUN),
         tables,
         remarks: remarks(analysis),
     }
@@ -75,12 +73,12 @@ pub(super) fn primary(analysis: &Analysis) -> Table {
         columns.push(Column::left("all work / all time"));
     }
     if commits {
-        columns.push(Column::right("commit p50 / p95 / p99"));
+        let names: Vec<&str> = shown_percentiles(analysis).map(|s| s.label()).collect();
+        columns.push(Column::right(format!("commit {}", names.join(" / "))));
     }
     if some_left_out {
         columns.push(Column::right("trials"));
     }
-    columns.push(Column::right("checks"));
 
     let row = |c: &Condition| {
         let mut cells = vec![c.name.clone(), primary_value(analysis, c)];
@@ -102,7 +100,6 @@ pub(super) fn primary(analysis: &Analysis) -> Table {
                 format!("{} of {}", c.valid, c.trials)
             });
         }
-        cells.push(format!("{}/{}", c.checks_passed, c.checks_total));
         cells
     };
     Table {
@@ -130,14 +127,14 @@ fn shown(analysis: &Analysis, condition: &Condition, name: &str) -> Option<Metri
 }
 
 /// All work over all time against the baseline's.
-fn all_work(analysis: &Analysis, condition: &Condition) -> String {
+pub(super) fn all_work(analysis: &Analysis, condition: &Condition) -> String {
     let totals = analysis.primary(&condition.name).and_then(|c| c.totals);
     let shown = |t: Totals| format::change_as_known(t.ratio, t.interval, None).to_string();
     totals.map_or_else(String::new, shown)
 }
 
 /// The primary metric, whose name is the heading.
-fn primary_value(analysis: &Analysis, condition: &Condition) -> String {
+pub(super) fn primary_value(analysis: &Analysis, condition: &Condition) -> String {
     let metric = shown(analysis, condition, &analysis.primary_metric);
     metric.map_or_else(|| NONE.to_owned(), |m| format::metric_below_heading(&m))
 }
@@ -163,20 +160,30 @@ fn effect_and_ratio(analysis: &Analysis, condition: &Condition) -> [String; 2] {
     [effect(comparison, analysis.is_aa(&condition.name)), ratio]
 }
 
+/// Those that any condition has: one of too few operations is left out.
+fn shown_percentiles(analysis: &Analysis) -> impl Iterator<Item = Statistic> {
+    let has = |statistic: &Statistic| {
+        let name = metrics::latency_name(Class::Commit, *statistic);
+        analysis.conditions.iter().any(|c| c.metrics.contains_key(name))
+    };
+    COMMIT_PERCENTILES.into_iter().filter(has)
+}
+
 /// `0.310 / 0.522 / 1.10 ms`, all in the unit of the last.
 fn commit_percentiles(analysis: &Analysis, condition: &Condition) -> Option<String> {
-    let values = COMMIT_PERCENTILES.map(|name| {
+    let value = |statistic| {
+        let name = metrics::latency_name(Class::Commit, statistic);
         let metric = shown(analysis, condition, name)?;
         Some((metric.value?, metric.at_least))
-    });
-    format::side_by_side(&values)
+    };
+    format::side_by_side(&shown_percentiles(analysis).map(value).collect::<Vec<_>>())
 }
 
 fn primary_notes(analysis: &Analysis) -> Vec<String> {
     let mut notes = Vec::new();
     let undecided = |c: &Comparison| c.verdict == Verdict::NoDifference && c.primary;
     if analysis.comparisons.iter().any(undecided) {
-        notes.push(format!("~ no difference from {} detected.", analysis.baseline));
+        notes.push(NOT_DECIDED.to_owned());
     }
     if analysis.comparisons.iter().any(|c| c.primary && c.totals.is_some()) {
         notes.push(
@@ -195,6 +202,7 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
     notes.extend(screening::notes_without_effects(analysis));
     notes.extend(noise_floor(analysis));
     notes.extend(margin::blocks_to_decide(analysis, analysis.comparisons.iter()));
+    notes.extend(lead::woven(analysis));
     notes.extend(variance::note(analysis));
     notes.extend(sweep::where_judged(analysis));
     let cut_off = |c: &Condition| c.metrics.values().any(|m| m.at_least);
@@ -206,12 +214,12 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
     }
     let percentile_missing = |c: &Condition| {
         let value = |name| c.metrics.get(name).map(|m: &Metric| m.value);
-        COMMIT_PERCENTILES.iter().any(|name| value(*name) == Some(None))
+        let of_commit = |s| metrics::latency_name(Class::Commit, s);
+        COMMIT_PERCENTILES.into_iter().any(|s| value(of_commit(s)) == Some(None))
     };
     if analysis.conditions.iter().any(percentile_missing) {
         notes.push(format!(
-            "{NONE} in a latency: below 20 µs the server's clock is too coarse for a percentile; \
-             see the means below."
+            "{NONE} in a latency: below 20 µs the server's clock is too coarse for a percentile."
         ));
     }
     for comparison in analysis.comparisons.iter().filter(|c| c.primary) {
@@ -348,12 +356,7 @@ fn with_change(analysis: &Analysis, condition: &Condition, name: &str) -> String
 }
 
 pub(super) fn remarks(analysis: &Analysis) -> Vec<Remark> {
-    remarks_of(analysis, |finding| !outcomes::leads(analysis, finding))
-}
-
-/// Remarks on these findings, and the warnings.
-pub(super) fn remarks_of(analysis: &Analysis, wanted: impl Fn(&Finding) -> bool) -> Vec<Remark> {
-    let mut remarks = findings(analysis.checks.iter().filter(|f| wanted(f)));
+    let mut remarks: Vec<Remark> = grouped(analysis).iter().map(|same| finding(same)).collect();
     remarks.extend(warnings(&analysis.warnings));
     remarks
 }
@@ -378,12 +381,12 @@ fn warnings(all: &[CountedWarning]) -> Vec<Remark> {
     grouped.iter().map(remark).collect()
 }
 
-/// Shows each finding once, with its conditions and trials. Messages of one check that differ only in
-/// figures are represented by the first.
-fn findings<'a>(checks: impl Iterator<Item = &'a Finding>) -> Vec<Remark> {
+/// The findings that are remarks, each once with all its conditions and trials. Messages of one check that differ only
+/// in figures are represented by the first.
+pub(super) fn grouped(analysis: &Analysis) -> Vec<Vec<&Finding>> {
     let mut grouped: Vec<Vec<&Finding>> = Vec::new();
     let mut seen: BTreeMap<(&str, CheckVerdict, &str), usize> = BTreeMap::new();
-    for check in checks {
+    for check in analysis.checks.iter().filter(|f| !outcomes::leads(f)) {
         let is_of_one = check.trial.is_some() || check.condition.is_some();
         let message = if is_of_one { "" } else { check.message.as_str() };
         let at = *seen.entry((&check.id, check.verdict, message)).or_insert_with(|| {
@@ -392,7 +395,7 @@ fn findings<'a>(checks: impl Iterator<Item = &'a Finding>) -> Vec<Remark> {
         });
         grouped[at].push(check);
     }
-    grouped.iter().map(|same| finding(same)).collect()
+    grouped
 }
 
 fn finding(same: &[&Finding]) -> Remark {

@@ -31,7 +31,6 @@ mod zoom;
 use maud::html;
 
 use super::comparison::remarks;
-use super::outcomes::headline;
 use super::screening::factorial;
 use super::table::Document;
 use crate::analysis::{Analysis, standings};
@@ -123,7 +122,7 @@ pub fn document_page(document: &Document) -> String {
 pub fn index(title: &str, workloads: &[(String, &Analysis)]) -> String {
     let body = html! { @for (place, analysis) in workloads {
         h3 { a href=(place) { (analysis.experiment) } }
-        @for sentence in headline(analysis) { p.doubt { strong { (table::prose(&sentence)) } } }
+        (head::opening(analysis))
         (head::answered(analysis, None))
     } };
     let sections = [Section { id: "workloads", title: "Workloads", body }];

@@ -1,48 +1,73 @@
-//! The headline, which precedes all rates: conditions that failed or stalled, and shares of failed,
-//! invalid or badly behaved trials that differ from the baseline's, and slices that reached into each
-//! other.
+//! The problems that precede all rates: conditions that failed, trials that do not count, a busy machine, shares of
+//! failed, invalid or badly behaved trials that differ from the baseline's, and slices that reached into each other.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::format;
 use crate::analysis::shares::{FAILED, INVALID};
-use crate::analysis::{Analysis, Condition, Finding, STALLS, WEAVE_CARRY_OVER, WEAVE_SHORT};
+use crate::analysis::{Analysis, Condition, Finding, WEAVE_CARRY_OVER, WEAVE_SHORT};
 use crate::analysis::{Share, State};
 use pgio_results::CheckVerdict;
 
-/// The headline, one sentence per problem; empty if there is none.
+/// Checks that find work of others on the measured machines.
+const FOREIGN: [&str; 3] = ["foreign-load", "steal", "foreign-io"];
+
+/// One sentence per problem; empty if there is none.
 pub fn headline(analysis: &Analysis) -> Vec<String> {
-    let leading = analysis.checks.iter().filter(|f| leads(analysis, f));
-    let leading = leading.map(|finding| match finding.id.as_str() {
-        WEAVE_CARRY_OVER => {
-            format!(
-                "Conditions affect each other's slices: {}; {}.",
-                finding.message, finding.remedy
-            )
-        }
-        WEAVE_SHORT => format!("Slices too short: {}; {}.", finding.message, finding.remedy),
-        _ => format!("Stalls: {}.", finding.message),
-    });
-    without_stalls(analysis).into_iter().chain(leading).collect()
-}
-
-/// Whether the finding stands in the headline, and not among the remarks. A twin that stalls shows no effect:
-/// it is the baseline.
-pub(super) fn leads(analysis: &Analysis, finding: &Finding) -> bool {
-    let is_twin = finding.condition.as_deref().is_some_and(|name| analysis.is_aa(name));
-    [WEAVE_CARRY_OVER, WEAVE_SHORT].contains(&finding.id.as_str())
-        || finding.id == STALLS && !is_twin
-}
-
-/// The headline of a report whose verdicts name the stalls.
-pub(super) fn without_stalls(analysis: &Analysis) -> Vec<String> {
     let states = analysis.conditions.iter().filter_map(|c| failure(analysis, c));
     let shares = analysis.conditions.iter().flat_map(|c| {
         let notable = c.shares.iter().filter(|share| share.notable);
         notable.map(|share| sentence(share, &c.name, &analysis.baseline))
     });
-    states.chain(shares).collect()
+    let leading = analysis.checks.iter().filter(|f| leads(f)).map(|finding| {
+        let what = match finding.id.as_str() {
+            WEAVE_CARRY_OVER => "Conditions affect each other's slices",
+            _ => "Slices too short",
+        };
+        format!("{what}: {}; {}.", finding.message, finding.remedy)
+    });
+    let general = [not_counted(analysis), busy(analysis)].into_iter().flatten();
+    states.chain(general).chain(shares).chain(leading).collect()
+}
+
+/// Whether the finding is in the headline, and not among the remarks.
+pub(super) fn leads(finding: &Finding) -> bool {
+    [WEAVE_CARRY_OVER, WEAVE_SHORT].contains(&finding.id.as_str())
+}
+
+/// `7 of 37 trials do not count: 6 invalid and repeated (foreign-load 6), 1 failed.`
+fn not_counted(analysis: &Analysis) -> Option<String> {
+    let sum = |of: fn(&Condition) -> usize| analysis.conditions.iter().map(of).sum::<usize>();
+    let (trials, invalid, failed) = (sum(|c| c.trials), sum(|c| c.invalid), sum(|c| c.failed));
+    let conditions: Vec<_> = analysis.conditions.iter().map(|c| (analysis, c)).collect();
+    let invalid_text =
+        (invalid > 0).then(|| format!("{invalid} invalid ({})", most_frequent(&conditions)));
+    let failed_text = (failed > 0).then(|| format!("{failed} failed"));
+    let parts: Vec<String> = invalid_text.into_iter().chain(failed_text).collect();
+    (!parts.is_empty()).then(|| {
+        let all = format::counted(trials, "trial");
+        format!("{} of {all} do not count: {}.", invalid + failed, parts.join(", "))
+    })
+}
+
+/// Trials that count although the machine was busy with other work.
+pub(super) fn busy_trials(analysis: &Analysis) -> usize {
+    let counted: BTreeSet<usize> =
+        analysis.conditions.iter().flat_map(|c| c.counted.iter().copied()).collect();
+    let foreign = analysis.checks.iter().filter(|f| FOREIGN.contains(&f.id.as_str()));
+    foreign.filter_map(|f| f.trial).filter(|t| counted.contains(t)).collect::<BTreeSet<_>>().len()
+}
+
+fn busy(analysis: &Analysis) -> Option<String> {
+    let trials: usize = analysis.conditions.iter().map(|c| c.valid).sum();
+    match busy_trials(analysis) {
+        0 => None,
+        busy => Some(format!(
+            "The machine was busy with other work in {busy} of {}.",
+            format::counted(trials, "trial")
+        )),
+    }
 }
 
 /// Why a condition cannot be compared, in a sentence, if it cannot.
@@ -212,9 +237,10 @@ mod tests {
     fn the_headline_of_every_format_has_the_shares() {
         let analysis = ten(3);
         let expected = "3 of 10 trials failed under `x`, 0 of 10 under `local` (p = 0.21).";
-        assert_eq!(headline(&analysis), [expected]);
+        let total = "3 of 20 trials do not count: 3 failed.";
+        assert_eq!(headline(&analysis), [total, expected]);
         let document = document(&analysis);
-        assert!(text::render(&document).lines().nth(1).is_some_and(|l| l == expected));
+        assert!(text::render(&document).lines().any(|l| l == expected));
         let escaped = expected.replace('`', "\\`");
         assert!(markdown::render(&document, &[]).contains(&escaped));
         let value: serde_json::Value = serde_json::from_str(&json::render(&analysis)).unwrap();

@@ -5,18 +5,13 @@
 
 use super::answer::danger;
 use super::{format, margin, outcomes};
-use crate::analysis::sweep::COMMIT_MEAN;
-use crate::analysis::{Analysis, Comparison, Finding, Interval, STALLS, Verdict};
+use crate::analysis::{Analysis, Comparison, Interval, Verdict};
 
 /// The primary metric's verdict on one condition, with a warning if the effect has several possible
 /// causes.
 pub fn sentence(analysis: &Analysis, condition: &str) -> String {
     let factors = analysis.condition(condition).map_or(0, |c| c.factors.len());
     let mut text = verdict(analysis, condition);
-    let stalls = |f: &&Finding| f.id == STALLS && f.condition.as_deref() == Some(condition);
-    if let Some(finding) = analysis.checks.iter().find(stalls) {
-        text += &format!(" Stalls: {}.", finding.message);
-    }
     text += &analysis.primary(condition).map_or_else(String::new, margin::sentence);
     if factors > 1 {
         text += &format!(
@@ -68,7 +63,7 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
             needed(c, "are needed")
         ),
         (Verdict::NoDifference, Some(ratio)) => format!(
-            "No difference between {condition} and {baseline} detected: {metric} {}, {blocks}{bounded}{}.",
+            "Not decided whether {condition} differs from {baseline}: {metric} {}, {blocks}{bounded}{}.",
             known(ratio),
             // No difference from the twin is expected.
             if analysis.is_aa(condition) {
@@ -123,28 +118,6 @@ fn verb(metric: &str, ratio: f64) -> &'static str {
     }
 }
 
-/// The whole experiment in three sentences: the largest effect, the noise floor from the A/A twin, and
-/// how much longer a commit takes under that condition.
-pub fn three_sentences(analysis: &Analysis) -> [String; 3] {
-    let largest = largest_effect(analysis);
-    let effect = match largest {
-        Some(c) => sentence(analysis, &c.condition),
-        None => format!("Nothing was compared with {}.", analysis.baseline),
-    };
-    [effect, trust(analysis), added_commit_latency(analysis, largest)]
-}
-
-/// Decided effects before undecided ones, then by size.
-fn largest_effect(analysis: &Analysis) -> Option<&Comparison> {
-    let candidates =
-        analysis.comparisons.iter().filter(|c| c.primary && !analysis.is_aa(&c.condition));
-    let rank = |c: &Comparison| (c.verdict.is_decided(), c.ratio.map_or(0.0, |r| r.ln().abs()));
-    candidates.max_by(|a, b| {
-        let ((a_decided, a_size), (b_decided, b_size)) = (rank(a), rank(b));
-        a_decided.cmp(&b_decided).then(a_size.total_cmp(&b_size))
-    })
-}
-
 /// Whether the A/A twin speaks for the experiment or against it.
 pub(super) fn trust(analysis: &Analysis) -> String {
     let baseline = &analysis.baseline;
@@ -172,64 +145,17 @@ pub(super) fn trust(analysis: &Analysis) -> String {
         };
         return format!("{aa}, a second copy of {baseline}, {why}.");
     };
-    format!("No difference between {baseline} and its second copy {aa} detected: {measured}.")
-}
-
-fn added_commit_latency(analysis: &Analysis, largest: Option<&Comparison>) -> String {
-    let nothing = || "No commit latency was recorded to explain it.".to_owned();
-    let Some(condition) = largest.map(|c| &c.condition) else { return nothing() };
-    let Some(c) = analysis.comparison(condition, COMMIT_MEAN) else { return nothing() };
-    let baseline = &analysis.baseline;
-    let Some(added) = c.difference else { return nothing() };
-    let (word, size) = (if added < 0.0 { "less" } else { "longer" }, format::seconds(added.abs()));
-    let Some((low, high)) = c.difference_interval().sides() else {
-        return format!(
-            "On average, a commit took {size} {word} under {condition} than under {baseline}, but \
-             {} cannot decide.",
-            format::counted(c.blocks, "block")
-        );
-    };
-    let signed = format::signed_seconds;
-    if !c.difference_interval().excludes(0.0) {
-        return format!(
-            "A commit does not take measurably longer under {condition} than under {baseline}: \
-             {} on average (95 % interval {} to {}).",
-            signed(added),
-            signed(low),
-            signed(high)
-        );
-    }
-    let (near, far) = if added < 0.0 { (-high, -low) } else { (low, high) };
-    format!(
-        "On average, a commit takes {size} {word} under {condition} than under {baseline} (95 % \
-         interval {} to {}).",
-        format::seconds(near),
-        format::seconds(far)
-    )
+    format!("The noise: {baseline} against its second copy {aa}, {measured}.")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::analysis::analyze;
+    use crate::analysis::sweep::COMMIT_MEAN;
     use crate::analysis::test_support::demo;
     use crate::report::answer::answer;
     use pgio_results::Trial;
-
-    #[test]
-    fn a_commit_takes_longer_only_if_its_interval_says_so() {
-        let mut analysis = analyze(&demo());
-        let last = three_sentences(&analysis)[2].clone();
-        assert!(last.starts_with("On average, a commit takes 5"), "{last}");
-        let of_it = |c: &&mut Comparison| c.condition == "on" && c.metric == COMMIT_MEAN;
-        let c = analysis.comparisons.iter_mut().find(of_it).unwrap();
-        (c.difference, c.difference_low, c.difference_high) = (Some(5e-6), Some(-1e-6), Some(9e-6));
-        assert_eq!(
-            three_sentences(&analysis)[2],
-            "A commit does not take measurably longer under on than under local: +5.00 µs on average (95 % \
-             interval −1.00 µs to +9.00 µs)."
-        );
-    }
 
     /// The window's end cut off operations of the twin in one trial, and none of the baseline.
     #[test]

@@ -98,6 +98,9 @@ pub struct Rules {
     /// Checks that only warn.
     #[serde(default)]
     pub tolerate: Vec<String>,
+    /// The question in words, if the experiment has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
     /// Conditions whose primary comparison answers the question; empty means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub judge: Vec<String>,

@@ -118,8 +118,9 @@ pub(super) fn run(args: &Args) -> Outcome {
     let mut analyses = Vec::new();
     for dir in &dirs {
         let analysis = directories::analyze(dir)?;
-        output::print(&report::text(&analysis));
-        output::line(&format!("Results: {}", dir.display()));
+        let rerun = format!("pgio compare --resume {}", out.display());
+        output::print(&report::short_text(&analysis, &rerun));
+        output::line(&format!("\nResults: {} (all of it: pgio report --all)", dir.display()));
         output::line(&format!("Page: {}", directories::page_path(dir).display()));
         analyses.push(analysis);
     }

@@ -1,6 +1,6 @@
 //! `pgio demo`: measures what synchronous replication costs, on a private primary and standby.
 //!
-//! It runs examples/demo.toml as `compare` does, then explains the result.
+//! It runs examples/demo.toml as `compare` does, and says what to do next.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::{jobs, output, report, signals};
 use crate::experiment::application::{self, Run, Start};
 use crate::pg::private::VersionRequest;
 use pgio_report::directories;
-use pgio_report::report::{failures, sentence};
+use pgio_report::report::failures;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -72,16 +72,10 @@ pub(super) fn run(args: &Args) -> Outcome {
     let mut analyses = Vec::new();
     for dir in &dirs {
         let analysis = directories::analyze(dir)?;
-        output::print(&report::brief_text(&analysis));
+        output::print(&report::short_text(&analysis, "pgio demo"));
         output::line("");
         analyses.push(analysis);
     }
-    if let Some(commits) = analyses.first() {
-        for sentence in sentence::three_sentences(commits) {
-            output::line(&sentence);
-        }
-    }
-    output::line("");
     output::print(NEXT_STEPS);
     if args.out.is_some() {
         output::line(&format!("Results: {}", out.display()));

@@ -47,6 +47,9 @@ pub(super) struct Args {
     against: Vec<PathBuf>,
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
+    /// With --format text: all tables and remarks, not only the answers
+    #[arg(long)]
+    all: bool,
     /// Compare with this condition instead of the experiment's own baseline
     #[arg(long, value_name = "CONDITION")]
     baseline: Option<String>,
@@ -86,6 +89,10 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     if args.wide && (args.format != Format::Csv || judged || args.dirs.len() > 1) {
         let why = "--wide is a form of --format csv for one experiment";
+        return Err(Failure::message(USAGE, why));
+    }
+    if args.all && (args.format != Format::Text || judged || args.dirs.len() > 1) {
+        let why = "--all is a form of --format text for one experiment";
         return Err(Failure::message(USAGE, why));
     }
     let workloads = |dirs: &[PathBuf]| -> Result<Vec<Vec<PathBuf>>, StoreError> {
@@ -140,7 +147,7 @@ fn one_experiment(dirs: &[PathBuf], args: &Args) -> Outcome {
             let directory = args.out.as_deref().and_then(Path::parent).unwrap_or(&args.dirs[0]);
             directories::index(directory, &all)
         }
-        all => render_each(all, |judged| render_one(judged, args.format))?,
+        all => render_each(all, |judged| render_one(judged, args))?,
     };
     args.write(&rendered)?;
     if args.gate { gate::outcome(&analyses) } else { Ok(()) }
@@ -192,10 +199,13 @@ fn compare_sides(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Outcome
     if rules.is_empty() { Ok(()) } else { fail_if::outcome(&rules) }
 }
 
-fn render_one(judged: &LoadedReport, format: Format) -> Result<String, Failure> {
+fn render_one(judged: &LoadedReport, args: &Args) -> Result<String, Failure> {
     let analysis = &judged.analysis;
-    Ok(match format {
-        Format::Text => text(analysis),
+    Ok(match args.format {
+        Format::Text if args.all => report::text::render(&report::document(analysis)),
+        Format::Text => {
+            short_text(analysis, &format!("pgio compare --resume {}", args.dirs[0].display()))
+        }
         Format::Html => judged.page()?,
         Format::Markdown => markdown(analysis),
         Format::Csv => report::csv::render(&report::csv::flat(analysis)),
@@ -266,13 +276,9 @@ impl Args {
     }
 }
 
-/// Renders the comparison and what was observed, for a demo.
-pub(super) fn brief_text(analysis: &Analysis) -> String {
-    report::text::render(&report::brief(analysis))
-}
-
-pub(super) fn text(analysis: &Analysis) -> String {
-    report::text::render(&report::document(analysis))
+/// The short report; `rerun` is the command that adds blocks.
+pub(super) fn short_text(analysis: &Analysis, rerun: &str) -> String {
+    report::text::render(&report::summary(analysis, rerun))
 }
 
 fn markdown(analysis: &Analysis) -> String {

@@ -113,6 +113,12 @@ pub static EXPERIMENT: SectionDef = SectionDef {
             "the database that reset = \"recreate\" may drop; required unless all servers are private",
         ),
         key(
+            "question",
+            "a text",
+            "made from the conditions",
+            "what the experiment shall answer, in words; the report begins with it",
+        ),
+        key(
             "judge",
             "an array of condition names",
             "all conditions",

@@ -304,6 +304,7 @@ pub fn blank() -> Trial {
             target: String::new(),
             fsync: String::new(),
             full_page_writes: String::new(),
+            started: None,
         },
         settings: BTreeMap::new(),
         sessions: Vec::new(),

@@ -148,6 +148,7 @@ pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError>
         target: target.to_owned(),
         fsync: row.get(4),
         full_page_writes: row.get(5),
+        started: None,
     };
     let major = info.version_num / 10_000;
     if major < OLDEST {

@@ -1,24 +1,19 @@
-//! The effects on the primary metric in sentences and as a forest plot; then that as the table of the text report, and the
+//! The effects on the primary metric as a forest plot; then that as the table of the text report, and the
 //! other tables of that report. In a factorial design, the effects of factors take their place.
 
 use maud::html;
 
 use super::super::format::metric_name;
-use super::super::lead::lead;
-use super::super::{cells, comparison, explain, screening, sentence, servers};
+use super::super::{cells, comparison, explain, screening, servers};
 use super::page::{Page, Section};
 use super::{forest, table};
 use crate::analysis::screening::ScreeningResult;
 
 pub(super) fn section(page: &Page<'_>) -> Section {
     let metric = metric_name(&page.analysis.primary_metric);
-    // The header has it.
-    let trust = sentence::trust(page.analysis);
-    let sentences = lead(page.analysis);
     let body = html! {
         p { "Primary metric: " strong { (metric) } ", each condition against "
             strong { (page.analysis.baseline) } ". Everything else is indicative." }
-        ul { @for s in sentences.iter().filter(|s| **s != trust) { li { (table::prose(s)) } } }
         (forest::figure(page))
     };
     Section { id: "effects", title: "Effects", body }

@@ -23,14 +23,15 @@ fn terms(page: &Page<'_>) -> Vec<(String, String)> {
     let mut add = |term: &str, meaning: String| all.push((term.to_owned(), meaning));
     let at_most = (1.0 / ALPHA).round();
     add(
-        "certain",
+        "shown, certain",
         format!(
             "The interval excludes \u{201c}no change\u{201d}. Of {at_most} experiments without any real effect, \
-             about one reports a difference all the same."
+             about one reports a difference all the same. Certain: also on three starts of the servers or more, on a \
+             machine without other work."
         ),
     );
     add(
-        "no difference found",
+        "not decided",
         "The interval includes \u{201c}no change\u{201d}. This does not prove that there is no difference; the \
          interval says how large it can still be."
             .to_owned(),

@@ -1,19 +1,18 @@
 //! The header and footer of the page: the answer for each condition, the facts of the measurement, the
 //! versions.
 //!
-//! Some readers read only the first table, so trials excluded from the comparison are mentioned
-//! right below it.
+//! Some readers read only the first lines, so what speaks against the result is there.
 
 use maud::{Markup, html};
 
 use super::super::answers::answers;
 use super::super::format::{self, counted};
-use super::super::lead::lead;
-use super::super::outcomes::headline;
+use super::super::lead::{lead, woven};
 use super::super::sentence::trust;
+use super::super::summary::{self, RERUN};
 use super::page::Page;
 use super::table::{self, prose};
-use crate::analysis::{Analysis, Standing};
+use crate::analysis::Analysis;
 use pgio_results::Trial;
 use pgio_results::store::{Manifest, StoredExperiment};
 use pgio_results::units::human;
@@ -22,13 +21,23 @@ pub(super) fn header(page: &Page<'_>) -> Markup {
     html! {
         p.kind { "pgio experiment" }
         h1 { (page.analysis.experiment) }
-        @for sentence in headline(page.analysis) { p.lead.doubt { strong { (prose(&sentence)) } } }
+        (opening(page.analysis))
         (answered(page.analysis, Some("#terms")))
-        @if let Some(doubt) = doubt(page) {
-            p.doubt { strong { (doubt) } " " a href="#warnings" { "See the checks." } }
+        @if !page.remarks.is_empty() {
+            p { a href="#warnings" { (counted(page.remarks.len(), "remark")) " on the measurement" } }
         }
         dl.facts {
             @for (name, value) in facts(page) { div { dt { (name) } dd { (value) } } }
+        }
+    }
+}
+
+/// The question, the answer in a sentence, and what speaks against it.
+pub(super) fn opening(analysis: &Analysis) -> Markup {
+    html! {
+        @if !analysis.question.is_empty() { p.question { (prose(&analysis.question)) } }
+        @for (at, sentence) in summary::opening(analysis, RERUN).iter().enumerate() {
+            p.lead[at == 0].doubt[at > 0] { (prose(sentence)) }
         }
     }
 }
@@ -38,39 +47,12 @@ pub(super) fn answered(analysis: &Analysis, terms: Option<&str>) -> Markup {
     html! {
         @if let Some(table) = answers(analysis) {
             div.answers { (table::render_cards(&table, "The answer for each condition")) }
-            p { (prose(&trust(analysis)))
-                @if let Some(terms) = terms { " " a href=(terms) { "What the words mean." } } }
+            p { @if summary::blindness(analysis, RERUN).is_none() { (prose(&trust(analysis))) " " }
+                @if let Some(sentence) = woven(analysis) { (prose(&sentence)) " " }
+                @if let Some(terms) = terms { a href=(terms) { "What the words mean." } } }
         } @else {
-            @for (at, sentence) in lead(analysis).iter().enumerate() {
-                p.lead[at == 0] { (prose(sentence)) }
-            }
+            @for sentence in lead(analysis).iter().skip(1) { p { (prose(sentence)) } }
         }
-    }
-}
-
-/// The number of excluded trials and of remarks.
-fn doubt(page: &Page<'_>) -> Option<String> {
-    let count = |standing| page.standings.iter().filter(|s| **s == standing).count();
-    let mut parts = Vec::new();
-    for (standing, word) in [
-        (Standing::Invalid, "invalid"),
-        (Standing::Failed, "failed"),
-        (Standing::Interrupted, "interrupted"),
-    ] {
-        let n = count(standing);
-        if n > 0 {
-            parts.push(format!("{} {word}", counted(n, "trial")));
-        }
-    }
-    let remarks = page.remarks.len();
-    match (parts.is_empty(), remarks) {
-        (true, 0) => None,
-        (true, n) => Some(format!("{} to consider.", counted(n, "remark"))),
-        (false, n) => Some(format!(
-            "Excluded from the comparison: {}. {} in total.",
-            parts.join(", "),
-            counted(n, "remark")
-        )),
     }
 }
 

@@ -163,7 +163,7 @@ fn the_page_shows_and_explains_excluded_trials() {
     let why = Check::invalid("standby", "the standby went away", "look at its log");
     stored.trials[7].checks.push(why);
     let page = page(&stored);
-    assert!(page.contains("Excluded from the comparison: 1 trial invalid."));
+    assert!(page.contains("1 of 24\u{a0}trials do not count: 1 invalid (standby 1)."));
     assert_eq!(page.matches("class=\"crossed\"").count(), 1);
     assert!(page.contains("standby: the standby went away"));
 }
@@ -175,7 +175,7 @@ fn the_answers_stand_before_every_section_and_the_summary_before_the_appendix() 
     let places = [
         "<header>",
         "class=\"answers\"",
-        ": certain",
+        ": shown (5\u{a0}% risk for all conditions)",
         "</header>",
         "id=\"effects\"",
         "class=\"appendix\"",

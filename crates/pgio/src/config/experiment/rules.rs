@@ -248,6 +248,8 @@ pub struct Question {
     pub judge: Vec<String>,
     /// Metrics that are judged in addition to the primary one, in the same family.
     pub also_judge: Vec<String>,
+    /// The question in words.
+    pub text: Option<String>,
     /// The effect as a fraction: 0.05 is 5 %. The report shows how many blocks detect it.
     pub effect: Option<f64>,
     /// The margin, as a fraction: the report decides whether an effect exceeds it.
@@ -275,7 +277,8 @@ fn parse_question(head: &Section<'_>, conditions: &[&str]) -> Result<Question, C
             return Err(head.error(key, format!("names `{name}` twice")));
         }
     }
+    let text = head.name("question")?;
     let effect = head.share("effect", None)?;
     let matters = head.share("matters", Some(LARGEST_SHARE))?;
-    Ok(Question { judge, also_judge, effect, matters })
+    Ok(Question { text, judge, also_judge, effect, matters })
 }

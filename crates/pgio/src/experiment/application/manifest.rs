@@ -93,6 +93,7 @@ pub(super) fn manifest(
                 Weave::Slices(slice) => Some(slice.as_secs_f64()),
             },
             tolerate: rules.tolerate.clone(),
+            question: rules.question.text.clone(),
             judge: rules.question.judge.clone(),
             also_judge: rules.question.also_judge.clone(),
             effect: rules.question.effect,

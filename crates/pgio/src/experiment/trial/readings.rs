@@ -37,11 +37,13 @@ struct ServerSettings {
     shared_buffers: String,
     fsync: String,
     full_page_writes: String,
+    started: i64,
 }
 
 impl PreparedServer {
     pub(super) fn record(&self, trial: &mut Trial) {
-        let ServerSettings { shared_buffers, fsync, full_page_writes } = &self.settings;
+        let ServerSettings { shared_buffers, fsync, full_page_writes, started } = &self.settings;
+        trial.server.started = Some(*started);
         trial.server.shared_buffers.clone_from(shared_buffers);
         trial.server.fsync.clone_from(fsync);
         trial.server.full_page_writes.clone_from(full_page_writes);
@@ -149,7 +151,8 @@ fn read_server_settings(admin: &mut Client) -> Result<ServerSettings, EngineErro
     let row = admin
         .query_one(
             "SELECT current_setting('shared_buffers'), current_setting('fsync'), \
-                    current_setting('full_page_writes')",
+                    current_setting('full_page_writes'), \
+                    extract(epoch FROM pg_postmaster_start_time())::bigint",
             &[],
         )
         .map_err(failed("reading settings"))?;
@@ -157,6 +160,7 @@ fn read_server_settings(admin: &mut Client) -> Result<ServerSettings, EngineErro
         shared_buffers: row.get(0),
         fsync: row.get(1),
         full_page_writes: row.get(2),
+        started: row.get(3),
     })
 }
 
@@ -221,6 +225,7 @@ mod tests {
             shared_buffers: "4GB".to_owned(),
             fsync: "off".to_owned(),
             full_page_writes: "on".to_owned(),
+            started: 1_764_000_000,
         };
         PreparedServer { settings, warning: None }.record(&mut trial);
         let found = &trial.server;
@@ -228,5 +233,6 @@ mod tests {
             [&found.shared_buffers, &found.fsync, &found.full_page_writes],
             ["4GB", "off", "on"]
         );
+        assert_eq!(found.started, Some(1_764_000_000));
     }
 }

@@ -312,6 +312,7 @@ pub(super) fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) 
             target: "pgio on db1.example:5432 as bench".to_owned(),
             fsync: "on".to_owned(),
             full_page_writes: "on".to_owned(),
+            started: None,
         },
         settings: BTreeMap::from([("synchronous_commit".to_owned(), arm.setting.to_owned())]),
         sessions: (0..SESSIONS as i32)

@@ -155,6 +155,7 @@ fn judged_conditions_and_metrics_must_exist() {
         question("judge = ['c']\nalso_judge = ['riops']\neffect = '5%'\nmatters = '50%'").unwrap();
     let expected = Question {
         judge: vec!["c".to_owned()],
+        text: None,
         also_judge: vec!["riops".to_owned()],
         effect: Some(0.05),
         matters: Some(0.5),
