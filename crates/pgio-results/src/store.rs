@@ -39,7 +39,9 @@ pub use self::calibration::{
 };
 pub use self::collection::collection;
 pub use self::error::StoreError;
-pub use self::manifest::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Order, Resumed, Rules};
+pub use self::manifest::{
+    ConditionInfo, MANIFEST_SCHEMA, MAX_NAME_BYTES, Manifest, Order, Resumed, Rules,
+};
 pub use self::reading::{
     NoSuchCondition, StoredExperiment, experiments, read, read_experiment, read_manifest,
     read_own_experiment, read_series,

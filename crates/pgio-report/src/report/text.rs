@@ -63,6 +63,8 @@ fn widths(table: &Table) -> Vec<usize> {
         })
         .collect();
     let gaps = GAP.len() * widths.len().saturating_sub(1);
+    // No column is wider than a line, so that few steps suffice.
+    widths.iter_mut().for_each(|w| *w = (*w).min(COLUMNS));
     while widths.iter().sum::<usize>() + gaps > COLUMNS {
         match widths.iter_mut().max() {
             Some(widest) if *widest > MIN_COLUMN_WIDTH => *widest -= 1,
@@ -126,7 +128,8 @@ fn fold(line: &str, limit: usize) -> Vec<String> {
     }
     let mut lines: Vec<String> = vec![String::new()];
     for word in line.split_whitespace() {
-        let mut rest: Vec<char> = word.chars().collect();
+        let characters: Vec<char> = word.chars().collect();
+        let mut rest = characters.as_slice();
         loop {
             let last = lines.len() - 1;
             let used = width(&lines[last]);
@@ -139,7 +142,9 @@ fn fold(line: &str, limit: usize) -> Vec<String> {
                 break;
             }
             if used == 0 {
-                lines[last].extend(rest.drain(..limit));
+                let (line, more) = rest.split_at(limit);
+                lines[last].extend(line);
+                rest = more;
             }
             lines.push(String::new());
         }

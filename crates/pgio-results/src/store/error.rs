@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::manifest::MANIFEST_SCHEMA;
+use super::manifest::{MANIFEST_SCHEMA, MAX_NAME_BYTES};
 use crate::files::Refused;
 use crate::wire::WireError;
 
@@ -31,6 +31,8 @@ pub enum StoreError {
         path.display()
     )]
     LongRecord { path: PathBuf, bytes: usize, limit: u64 },
+    #[error("{} has a name of {bytes} bytes, more than the {MAX_NAME_BYTES} that pgio writes: it is damaged", path.display())]
+    LongName { path: PathBuf, bytes: usize },
     #[error("{place} names the file `{name}` for its samples, which must be below series/")]
     SeriesName { place: String, name: String },
     #[error(

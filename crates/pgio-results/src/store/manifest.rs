@@ -75,6 +75,20 @@ impl Manifest {
     }
 }
 
+/// The longest name of an experiment, a condition or a metric. Tables and charts repeat each many times.
+pub const MAX_NAME_BYTES: usize = 1_000;
+
+impl Manifest {
+    /// The length of the longest name.
+    pub(super) fn longest_name(&self) -> usize {
+        let Manifest { name, baseline, primary_metric, .. } = self;
+        let conditions = self.conditions.iter().map(|c| c.name.len());
+        let metrics = self.metrics.iter().map(|m| m.name.len());
+        let own = [name, baseline, primary_metric].map(String::len);
+        own.into_iter().chain(conditions).chain(metrics).max().unwrap_or(0)
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rules {

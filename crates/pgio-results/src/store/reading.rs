@@ -16,7 +16,7 @@ use rustix::fs::{Stat, fstat};
 use serde::Deserialize;
 
 use super::error::{StoreError, io};
-use super::manifest::{MANIFEST_SCHEMA, Manifest};
+use super::manifest::{MANIFEST_SCHEMA, MAX_NAME_BYTES, Manifest};
 use crate::change::Change;
 use crate::checks;
 use crate::files::{self, Directory};
@@ -92,7 +92,11 @@ pub fn read_manifest(dir: &Path) -> Result<Manifest, StoreError> {
     if tag.schema != MANIFEST_SCHEMA {
         return Err(StoreError::ManifestVersion { path, found: tag.schema });
     }
-    serde_json::from_str(&text).map_err(broken)
+    let manifest: Manifest = serde_json::from_str(&text).map_err(broken)?;
+    match manifest.longest_name() {
+        bytes if bytes > MAX_NAME_BYTES => Err(StoreError::LongName { path, bytes }),
+        _ => Ok(manifest),
+    }
 }
 
 /// The samples of a trial, if any are stored.

@@ -10,6 +10,7 @@ use super::exit::{Failure, Outcome, USAGE};
 use super::{connection, output};
 use crate::archive;
 use crate::config::ConnectString;
+use crate::pg::words;
 use pgio_report::analysis::history::{self, History, HistoryError, Question, Run};
 use pgio_report::directories;
 use pgio_report::report::{self, html};
@@ -58,7 +59,13 @@ pub(super) fn run(args: &Args) -> Outcome {
     let experiment = experiment.as_deref();
     let runs = match &args.store {
         Some(dsn) => stored(dsn, experiment)?,
-        None => directories::read_runs(&args.dirs)?,
+        None => {
+            let (runs, failures) = directories::read_runs(&args.dirs)?;
+            for error in &failures {
+                output::note(&format!("warning: left out: {}", words::sentence(error)));
+            }
+            runs
+        }
     };
     let question = Question { experiment, metric: args.metric.as_deref() };
     let history = history::history(runs, question)?;

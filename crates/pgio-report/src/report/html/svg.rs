@@ -12,6 +12,9 @@ use maud::{Markup, html};
 /// Units across the stretched picture.
 const ACROSS: f64 = 1000.0;
 
+/// A scale is wider than the least number whose powers of ten and quotients are exact enough.
+const MIN_WIDTH: f64 = 1e-300;
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Scale {
     low: f64,
@@ -21,8 +24,8 @@ pub(super) struct Scale {
 
 impl Scale {
     pub(super) fn linear(low: f64, high: f64) -> Scale {
-        // A scale without width would divide by nothing.
-        let high = if high > low { high } else { low + 1.0 };
+        // A scale without width, or with one that has no steps, would divide by nothing.
+        let high = if high - low >= MIN_WIDTH { high } else { low + low.abs().max(1.0) };
         Scale { low, high, logarithmic: false }
     }
 
@@ -35,7 +38,7 @@ impl Scale {
     /// The position of a value: 0 at the low end, 1 at the high one.
     pub(super) fn at(&self, value: f64) -> f64 {
         if self.logarithmic {
-            (value / self.low).ln() / (self.high / self.low).ln()
+            (value.ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
         } else {
             (value - self.low) / (self.high - self.low)
         }
@@ -201,6 +204,11 @@ mod tests {
         assert_eq!(Scale::logarithmic(0.3, 12.0).ticks(6), [0.5, 1.0, 2.0, 5.0, 10.0]);
         assert_eq!(Scale::logarithmic(1.0, 1e6).ticks(7).len(), 7);
         assert_eq!(Scale::linear(5.0, 5.0).at(5.0), 0.0);
+        for (low, high) in [(0.0, 5e-324), (5e-324, 1e-323), (1e17, 1e17), (-5e-324, 5e-324)] {
+            let ticks = Scale::linear(low, high).ticks(4);
+            assert!((1..=6).contains(&ticks.len()), "{low} {high}: {ticks:?}");
+        }
+        assert!(Scale::logarithmic(5e-324, 1e308).ticks(6).len() < 400);
         let bytes = Scale::linear(0.0, 2.3 * 1_048_576.0).binary_ticks(4);
         assert_eq!(bytes, [0.0, 1_048_576.0, 2_097_152.0]);
     }

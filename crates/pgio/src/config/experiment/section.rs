@@ -15,6 +15,7 @@ use crate::config::keys::{Key, Layer};
 use crate::config::name;
 use crate::config::sections::SectionDef;
 use crate::config::value::{self, Kind, MAX_DURATION};
+use pgio_results::store::MAX_NAME_BYTES;
 use pgio_results::units;
 
 pub(super) type Item<'a> = Spanned<DeValue<'a>>;
@@ -162,6 +163,9 @@ impl<'a> Section<'a> {
         if text.trim().is_empty() || text.trim() != text || text.chars().any(char::is_control) {
             let message = "must be one line of text without leading or trailing spaces";
             return Err(self.error(key, message));
+        }
+        if text.len() > MAX_NAME_BYTES {
+            return Err(self.error(key, format!("must have at most {MAX_NAME_BYTES} bytes")));
         }
         Ok(Some(text.to_owned()))
     }
