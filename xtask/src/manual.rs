@@ -50,7 +50,12 @@ fn pages(command: &Command, name: &str, all: &mut Vec<(PathBuf, String)>) -> Res
 }
 
 fn page(command: &Command, name: &str) -> Result<(PathBuf, String)> {
-    let command = command.clone().name(name.to_owned()).bin_name(name.replace('-', " "));
+    let mut command = command.clone().name(name.to_owned()).bin_name(name.replace('-', " "));
+    // The generator's own synopsis lists options without their arguments.
+    let usage = command.render_usage().to_string();
+    if let Some(usage) = usage.strip_prefix("Usage: ") {
+        command = command.override_usage(usage.to_owned());
+    }
     let mut roff = Vec::new();
     clap_mangen::Man::new(command)
         .manual("pgio")

@@ -29,5 +29,5 @@ pub(crate) mod test_support;
 
 pub use error::HostError;
 pub use identity::Machine;
-pub use machine::{Host, Hosts, LOCAL, connect_all, refuse_duplicates};
+pub use machine::{Host, Hosts, LOCAL, called, connect_all, refuse_duplicates};
 pub use shell::Shell;

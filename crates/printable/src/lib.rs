@@ -85,12 +85,16 @@ fn escape(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Truncates text that is too long and appends its length.
+/// Cuts the middle of text that is too long and states its length. The end of a message is its advice.
 pub fn truncate(text: &str, limit: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(limit) {
-        None => Cow::Borrowed(text),
-        Some((end, _)) => Cow::Owned(format!("{}... ({} bytes)", &text[..end], text.len())),
+    if text.char_indices().nth(limit).is_none() {
+        return Cow::Borrowed(text);
     }
+    let tail = limit / 4;
+    let at = |found: Option<(usize, char)>| found.map_or(text.len(), |(at, _)| at);
+    let head = &text[..at(text.char_indices().nth(limit - tail))];
+    let end = &text[at(text.char_indices().nth_back(tail.saturating_sub(1)))..];
+    Cow::Owned(format!("{head} ... ({} bytes) ... {end}", text.len()))
 }
 
 #[cfg(test)]
@@ -117,7 +121,7 @@ mod tests {
     #[test]
     fn truncated_text_ends_with_its_length() {
         assert_eq!(truncate("four", 4), "four");
-        assert_eq!(truncate("größer", 3), "grö... (8 bytes)");
+        assert_eq!(truncate("größer als hier", 8), "größer ... (17 bytes) ... er");
     }
 
     proptest! {

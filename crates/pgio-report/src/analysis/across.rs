@@ -121,6 +121,9 @@ pub struct AcrossComparison {
     pub p: Option<f64>,
     /// Holm over the conditions, for a secondary metric over all secondary metrics of all conditions.
     pub p_adjusted: Option<f64>,
+    /// Why the values cannot be compared; absent if they can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<String>,
     /// `not_judged` if a side has fewer than three runs, `not_applicable` with a ratio if neither side's runs
     /// vary.
     pub verdict: Verdict,
@@ -288,8 +291,13 @@ fn compare_condition(
         (member.comparison.a_at_least, member.comparison.b_at_least) = (a_at_least, b_at_least);
         let defined = sides.map(|runs| definitions(runs, def.name));
         let is_alike = |own: &MetricDef<'_>| reasons::definition(&def, own).is_empty();
-        if !(is_comparable(&all, &def) && defined.iter().flatten().all(is_alike)) {
+        let unlike = || {
+            let unlike = !defined.iter().flatten().all(is_alike);
+            unlike.then(|| format!("the runs define {} differently", def.name))
+        };
+        if let Some(why) = incomparable(&all, &def).or_else(unlike) {
             let compared = &mut member.comparison;
+            compared.obstacle = Some(why);
             compared.verdict = Verdict::NotApplicable;
             (compared.ratio, compared.interval) = (None, Interval::UNKNOWN);
             (compared.p, compared.p_adjusted) = (None, None);
@@ -348,6 +356,8 @@ fn compare_metric(
         interval,
         p: found.map(|w| w.p),
         p_adjusted: found.map(|w| w.p),
+        obstacle: (verdict == Verdict::NotApplicable && ratio.is_none())
+            .then(|| "a value is 0 or below".to_owned()),
         verdict,
     };
     Member { comparison, logs }
@@ -401,10 +411,13 @@ fn welch_together(samples: Vec<Option<[Vec<f64>; 2]>>) -> Vec<Option<(Interval, 
     judged.collect()
 }
 
-/// Whether all trials have comparable values of this metric.
-fn is_comparable(arms: &[&Arm<'_>], def: &MetricDef) -> bool {
-    let cut_off = |arm: &&Arm<'_>| arm.is_bounded(def.name);
-    tail::unreliable(arms, def).is_none() && !arms.iter().any(cut_off)
+/// Why not all trials have comparable values of this metric.
+fn incomparable(arms: &[&Arm<'_>], def: &MetricDef) -> Option<String> {
+    let cut_off = || {
+        let any = arms.iter().any(|arm| arm.is_bounded(def.name));
+        any.then(|| "not compared: the window's end cut off operations".to_owned())
+    };
+    tail::unreliable(arms, def).or_else(cut_off)
 }
 
 /// Empty unless all runs have the same baseline and primary metric, and define the metric alike.

@@ -4,7 +4,7 @@
 //! Next: `text` prints the document.
 
 use super::csv::{at_least, number, word};
-use super::format::{self, NONE};
+use super::format::{self, NONE, moment};
 use super::outcomes::probability;
 use super::table::{Column, Document, Label, Remark, Table};
 use crate::analysis::across::gate::RuleResult;
@@ -79,7 +79,7 @@ fn description(side: &Side) -> String {
         n => format!("{}, the first ", format::counted(n, "run")),
     };
     let trials = format::counted(side.valid, "valid trial");
-    format!("{}, {runs}started {}, {trials}", side.experiment, side.created_at)
+    format!("{}, {runs}started {}, {trials}", side.experiment, moment(&side.created_at))
 }
 
 fn columns(first: &str, last: &str) -> Vec<Column> {
@@ -285,7 +285,8 @@ fn remarks(across: &Across) -> Vec<Remark> {
         "not-interleaved: the trials of A and B were not interleaved, so every change above includes \
          whatever else changed between {} and {}; to compare two things, run them as conditions of \
          one experiment",
-        across.a.created_at, across.b.created_at
+        moment(&across.a.created_at),
+        moment(&across.b.created_at)
     ))];
     if !across.reasons.is_empty() {
         all.push(warning(format!(

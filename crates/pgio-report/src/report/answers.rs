@@ -115,8 +115,9 @@ fn where_time_went(analysis: &Analysis, condition: &str) -> String {
         return "Its waits were not sampled.".to_owned();
     };
     let class = &d.class;
+    // `~` beside the time says that already.
     if !explain::is_decided(d) {
-        return format!("The time per {class} is not measurably different.");
+        return String::new();
     }
     let none = || format!("No single wait explains the time per {class}.");
     largest_wait(analysis, condition).unwrap_or_else(none)

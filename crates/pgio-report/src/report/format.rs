@@ -308,6 +308,14 @@ pub(super) fn signed_seconds(value: f64) -> String {
     if value < 0.0 { seconds(value) } else { format!("+{}", seconds(value)) }
 }
 
+/// `2026-11-20 12:00 UTC`; an unparsable time is shown unchanged.
+pub(super) fn moment(text: &str) -> String {
+    match text.parse::<jiff::Timestamp>() {
+        Ok(at) => at.strftime("%Y-%m-%d %H:%M UTC").to_string(),
+        Err(_) => text.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

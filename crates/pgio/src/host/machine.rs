@@ -17,6 +17,11 @@ use crate::config::experiment::HostSpec;
 /// The default name of this machine.
 pub const LOCAL: &str = "local";
 
+/// A host in a sentence: `this machine`, or its name.
+pub fn called(name: &str) -> String {
+    if name == LOCAL { "this machine".to_owned() } else { format!("`{name}`") }
+}
+
 /// Hosts by their names in the experiment, this machine included.
 pub type Hosts = BTreeMap<String, Arc<Host>>;
 

@@ -56,10 +56,12 @@ mod tests {
     }
 
     #[test]
-    fn a_long_server_message_is_truncated() {
-        let error = anyhow::anyhow!("x".repeat(50 << 20)).context("the server refused");
+    fn a_long_message_loses_its_middle() {
+        let message = format!("{}: run `pgio undo`", "x".repeat(52_428_783));
+        let error = anyhow::anyhow!(message).context("the server refused");
         let text = sentence(error.as_ref());
         assert!(text.starts_with("the server refused: xxx"), "{}", &text[..80]);
+        assert!(text.ends_with("run `pgio undo`"), "the advice stands at the end");
         assert!(
             text.len() < 2 * MAX_MESSAGE && text.contains("... (52428800 bytes)"),
             "{}",

@@ -10,7 +10,7 @@
 //! failed in a larger share of the new trials. It fails if Fisher's exact test tells the shares apart and most new
 //! runs have failed trials: those of one run may be one event.
 
-use super::super::verdict::{ALPHA, Gate, Verdict};
+use super::super::verdict::{ALPHA, Gate};
 use super::{Across, AcrossComparison, AcrossFailures, MIN_RUNS};
 use benchmath::margin::LARGEST_SHARE;
 use pgio_results::metrics::Direction;
@@ -149,12 +149,14 @@ fn no_interval(c: &AcrossComparison) -> Option<String> {
     if c.interval.sides().is_some() {
         return None;
     }
-    Some(match c.verdict {
-        Verdict::NotApplicable if c.ratio.is_none() => "its values cannot be compared".to_owned(),
-        _ if c.runs_a.min(c.runs_b) >= MIN_RUNS => {
+    Some(match &c.obstacle {
+        Some(why) => why.clone(),
+        None if c.runs_a.min(c.runs_b) >= MIN_RUNS => {
             "its runs do not vary, so nothing can be judged".to_owned()
         }
-        _ => format!("{} new and {} old runs, {MIN_RUNS} of each are needed", c.runs_b, c.runs_a),
+        None => {
+            format!("{} new and {} old runs, {MIN_RUNS} of each are needed", c.runs_b, c.runs_a)
+        }
     })
 }
 
@@ -162,6 +164,7 @@ fn no_interval(c: &AcrossComparison) -> Option<String> {
 mod tests {
     use super::super::across;
     use super::*;
+    use crate::analysis::Verdict;
     use crate::analysis::test_support::{experiment, stored_runs, trial};
     use pgio_results::store::StoredExperiment;
     use pgio_results::{Check, Outcome, Trial};

@@ -1,7 +1,7 @@
 //! Lists the differences that may make two experiments incomparable, the most severe first.
 //!
 //! Compared are metrics, conditions and treatments, the workload, the data, the window, the server, the
-//! environment, pgio, and the seeds. The baseline's first complete trial at the middle point describes an
+//! environment and pgio; not the seed, which each run draws. The baseline's first complete trial at the middle point describes an
 //! experiment: another condition may have another server, and which of them ran first was drawn. Nothing is
 //! judged here: an upgraded kernel may be exactly what the user wants to compare.
 
@@ -29,9 +29,6 @@ const LISTED_ELSEWHERE: &[&str] = &["pgio", "server_version", "target"];
 /// Compares the first runs of both sides, and the runs of each side with its first.
 pub(super) fn all(a: &[StoredExperiment], b: &[StoredExperiment]) -> Vec<Reason> {
     let mut found = between(&a[0], &b[0]);
-    // Within a side, each run draws its own seed if none is given.
-    let seed = |stored: &StoredExperiment| stored.manifest.seed.to_string();
-    found.extend(differs("seed", &seed(&a[0]), &seed(&b[0])));
     for (name, runs) in [("A", a), ("B", b)] {
         for (number, run) in (2..).zip(&runs[1..]) {
             found.extend(between(&runs[0], run).into_iter().map(|r| Reason {
@@ -43,7 +40,6 @@ pub(super) fn all(a: &[StoredExperiment], b: &[StoredExperiment]) -> Vec<Reason>
     found
 }
 
-/// All differences but that of the seeds.
 fn between(a: &StoredExperiment, b: &StoredExperiment) -> Vec<Reason> {
     let mut found = question(&a.manifest, &b.manifest);
     let work = |stored: &StoredExperiment| first(stored).map(described).unwrap_or_default();

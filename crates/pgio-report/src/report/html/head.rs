@@ -6,7 +6,7 @@
 use maud::{Markup, html};
 
 use super::super::answers::answers;
-use super::super::format::{self, counted};
+use super::super::format::{self, counted, moment};
 use super::super::lead::{lead, woven};
 use super::super::sentence::trust;
 use super::super::summary::{self, RERUN};
@@ -104,14 +104,6 @@ fn described(stored: &StoredExperiment) -> Option<&Trial> {
 
 fn blocks<'a>(trials: impl Iterator<Item = &'a Trial>) -> usize {
     trials.filter_map(|t| t.place.as_ref()).map(|p| p.block).max().unwrap_or(0) as usize
-}
-
-/// `2026-11-20 12:00 UTC`; an unparsable time is shown unchanged.
-pub(super) fn moment(text: &str) -> String {
-    match text.parse::<jiff::Timestamp>() {
-        Ok(at) => at.strftime("%Y-%m-%d %H:%M UTC").to_string(),
-        Err(_) => text.to_owned(),
-    }
 }
 
 fn window(trial: &Trial) -> String {

@@ -2,9 +2,8 @@
 
 use maud::html;
 
-use super::super::format;
+use super::super::format::{self, moment};
 use super::super::table::{Column, Table};
-use super::head::moment;
 use super::page::{Page, Section};
 use super::table;
 use pgio_results::store::Rules;

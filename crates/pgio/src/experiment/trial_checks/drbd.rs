@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::host::called;
 use crate::host::drbd::loss::{
     CONGESTED_ID, CONGESTED_REMEDY, LOST_ID, LOST_REMEDY, connection_loss, samples,
 };
@@ -45,7 +46,8 @@ fn below_the_server(telemetry: &Telemetry) -> Vec<(String, &DrbdUse)> {
     let observed = devices.into_iter().filter_map(|(host, device)| {
         let usage = telemetry.hosts.get(host)?.drbd.get(device)?;
         let resource = usage.resource.as_ref().map_or(String::new(), |name| format!(" ({name})"));
-        (!usage.states.is_empty()).then(|| (format!("DRBD {device}{resource} on `{host}`"), usage))
+        (!usage.states.is_empty())
+            .then(|| (format!("DRBD {device}{resource} on {}", called(host)), usage))
     });
     observed.collect()
 }

@@ -11,9 +11,9 @@ mod foreign_io;
 use self::drivers::{CLIENT_SHARE, DRIVER_CORES};
 pub(in crate::experiment) use self::foreign::FOREIGN_WARNING_SHARE;
 use self::foreign::{percent, worst};
-use crate::host::LOCAL;
 use crate::host::drbd::loss::CONGESTED_REMEDY;
 use crate::host::drbd::{is_behind, is_resync};
+use crate::host::{LOCAL, called};
 use pgio_results::checks::remedy;
 use pgio_results::model::{Check, Trial};
 use pgio_results::series::Series;
@@ -63,7 +63,8 @@ fn resync(telemetry: &Telemetry) -> Option<Check> {
         for (device, drbd) in &usage.drbd {
             watched = true;
             let Some(state) = resync_in(&drbd.states) else { continue };
-            let shown = format!("{device} on `{host}` was {} inside the window", state.replication);
+            let shown =
+                format!("{device} on {} was {} inside the window", called(host), state.replication);
             // A short state may be sampled at one end only.
             let all = telemetry.hosts.values().filter_map(|host| host.drbd.get(device));
             let ends: Vec<&DrbdUse> = all.filter(|end| end.resource == drbd.resource).collect();
@@ -157,7 +158,7 @@ fn telemetry_cost(telemetry: &Telemetry, window: f64) -> Option<Check> {
         return None;
     }
     let hosts = telemetry.hosts.iter().filter_map(|(name, host)| {
-        let what = format!("telemetry on host `{name}`");
+        let what = format!("telemetry on {}", called(name));
         let seconds = host.sampling_cpu_seconds?;
         Some((what, host.cadence_seconds, seconds, (seconds - TICK_ERROR_SECONDS).max(0.0)))
     });
@@ -190,10 +191,9 @@ fn missed_rounds(telemetry: &Telemetry) -> Option<Check> {
     let share = |missed: u64, taken: u64| {
         (missed + taken > 0).then(|| missed as f64 / (missed + taken) as f64)
     };
-    let hosts = telemetry
-        .hosts
-        .iter()
-        .filter_map(|(name, h)| Some((format!("samples of `{name}`"), share(h.missed, h.ticks)?)));
+    let hosts = telemetry.hosts.iter().filter_map(|(name, h)| {
+        Some((format!("samples of {}", called(name)), share(h.missed, h.ticks)?))
+    });
     let waits = telemetry.waits.as_ref().and_then(|w| {
         Some(("samples of wait events".to_owned(), share(w.missed_rounds, w.rounds)?))
     });
@@ -242,7 +242,8 @@ fn skew(telemetry: &Telemetry) -> Option<Check> {
 fn pressure(telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "pressure";
     let (name, _, share) = worst(telemetry, |h| h.pressure.get("memory").copied())?;
-    let message = format!("tasks stalled on memory {} of the time on `{name}`", percent(share));
+    let message =
+        format!("tasks stalled on memory {} of the time on {}", percent(share), called(name));
     Some(if share > MAX_MEMORY_PRESSURE {
         Check::warning(ID, message, "leave more memory free")
     } else {

@@ -4,6 +4,7 @@
 use super::node::{Node, Snapshot};
 use super::requested::RequestedState;
 use super::step::DISCONNECTED;
+use crate::host::called;
 use crate::host::drbd::loss::{
     CONGESTED_ID, CONGESTED_REMEDY, LOST_ID, LOST_REMEDY, connection_loss, counted, samples,
 };
@@ -206,18 +207,19 @@ fn check_connected(requested: &RequestedState, found: &[(&str, &DrbdUse)]) -> (C
         } else {
             continue;
         };
-        list.push(format!("it was {what} on `{host}` in {}", samples(state.samples)));
+        list.push(format!("it was {what} on {} in {}", called(host), samples(state.samples)));
     }
     for (host, usage) in found {
         // Samples before and after a short loss show only this.
         if usage.connected_anew > 0 {
             lost.push(format!(
-                "the connection was re-established inside the window, as seen on `{host}`"
+                "the connection was re-established inside the window, as seen on {}",
+                called(host)
             ));
         }
         if usage.out_of_sync_bytes_after > usage.out_of_sync_bytes_before {
             let grown = usage.out_of_sync_bytes_after - usage.out_of_sync_bytes_before;
-            lost.push(format!("{} went out of sync on `{host}`", human::bytes(grown)));
+            lost.push(format!("{} went out of sync on {}", human::bytes(grown), called(host)));
         }
     }
     let resource = &requested.resource;
@@ -254,7 +256,7 @@ fn check_disconnected(requested: &RequestedState, found: &[(&str, &DrbdUse)]) ->
     let wrong: Vec<String> = ours
         .iter()
         .filter(|(_, s)| s.connection != STANDALONE)
-        .map(|(host, s)| format!("{} on `{host}` in {}", s.connection, samples(s.samples)))
+        .map(|(host, s)| format!("{} on {} in {}", s.connection, called(host), samples(s.samples)))
         .collect();
     if wrong.is_empty() {
         Check::ok(ID, format!("DRBD {} stayed {DISCONNECTED}", requested.resource))

@@ -6,6 +6,7 @@
 //! They wait for each other as well; the part that others cause is taken to be their share of the processor
 //! time in use.
 
+use crate::host::called;
 use pgio_results::checks::remedy;
 use pgio_results::model::{Check, CheckVerdict, Trial};
 use pgio_results::telemetry::{DatabaseUse, HostUse, Telemetry};
@@ -60,9 +61,10 @@ pub(super) fn load(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
             )
         });
         let message = format!(
-            "other processes{} used {foreign:.2} of {cores} cores ({}) on `{name}`{waited}",
+            "other processes{} used {foreign:.2} of {cores} cores ({}) on {}{waited}",
             if mail { ", including the mail server," } else { "" },
-            percent(share)
+            percent(share),
+            called(name)
         );
         Some((verdict, worse, message))
     });
@@ -137,7 +139,7 @@ pub(super) fn sessions(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
 pub(super) fn steal(telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "steal";
     let (name, _, share) = worst(telemetry, |h| h.cpu.get("steal").copied())?;
-    let message = format!("the hypervisor took {} of the time of `{name}`", percent(share));
+    let message = format!("the hypervisor took {} of the time of {}", percent(share), called(name));
     Some(check(ID, verdict_of(share, INVALID_SHARE), message, remedy(ID)))
 }
 

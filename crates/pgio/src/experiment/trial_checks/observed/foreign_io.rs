@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::host::called;
 use crate::host::proc::diskstats::{is_partition, is_stacked, multipath_head};
 use pgio_results::model::Check;
 use pgio_results::telemetry::{DeviceUse, HostUse, IoRates, ProcessIo, Storage, Telemetry};
@@ -46,8 +47,9 @@ pub(super) fn check(telemetry: &Telemetry) -> Option<Check> {
         return Some(Check::warning(
             ID,
             format!(
-                "other processes moved at least {} on the servers' devices on `{name}`, of {} in all{}",
+                "other processes moved at least {} on the servers' devices on {}, of {} in all{}",
                 human::byte_rate(*others),
+                called(name),
                 human::byte_rate(all.read + all.written),
                 programs(&io.programs)
             ),
@@ -58,9 +60,9 @@ pub(super) fn check(telemetry: &Telemetry) -> Option<Check> {
         return Some(Check::ok(
             ID,
             format!(
-                "I/O of others on `{}` is unknown: /proc/PID/io of the server's processes is readable for root and \
+                "I/O of others on {} is unknown: /proc/PID/io of the server's processes is readable for root and \
                  the server's user only",
-                unknown.join("`, `")
+                unknown.iter().map(|name| called(name)).collect::<Vec<_>>().join(", ")
             ),
         ));
     }
@@ -70,7 +72,8 @@ pub(super) fn check(telemetry: &Telemetry) -> Option<Check> {
         n => format!(", except for {n} that could not be read"),
     };
     let message = format!(
-        "no other process used the servers' devices on `{name}` to a relevant extent{unread}"
+        "no other process used the servers' devices on {} to a relevant extent{unread}",
+        called(name)
     );
     Some(Check::ok(ID, message))
 }
