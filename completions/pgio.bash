@@ -538,7 +538,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__report)
-            opts="-h --against --format --baseline --matters --gate --fail-if --wide --output --out --help"
+            opts="-h --against --format --all --baseline --matters --gate --fail-if --wide --output --out --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -143,6 +143,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand report" -l baseline -d 'Compar
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l matters -d 'The margin: an effect smaller than this share does not matter; replaces that of the experiment' -r
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l fail-if -d 'Exit with 8 if the runs are slower than those of --against by more than this share, such as slower:5%, changed:5% or commit_latency_p99:slower:10%; with 9 if that is undecided. May be repeated' -r
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l out -l output -d 'Write to this file instead of stdout' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand report" -l all -d 'With --format text: all tables and remarks, not only the answers'
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l gate -d 'Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided'
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l wide -d 'With --format csv: a row for each trial and a column for each metric'
 complete -c pgio -n "__fish_pgio_using_subcommand report" -s h -l help -d 'Print help (see more with \'--help\')'
