@@ -19,7 +19,7 @@ use pgio_results::danger::Danger;
 use pgio_results::metrics;
 use pgio_results::model::Trial;
 use pgio_results::store::{ConditionInfo, Manifest};
-use pgio_results::{CheckVerdict, Metric, Trial};
+use pgio_results::{CheckVerdict, Metric};
 
 pub(super) fn describe(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>) -> Condition {
     let baseline = manifest.conditions.iter().find(|c| c.name == manifest.baseline);

@@ -71,7 +71,8 @@ fn the_sum_is_stored_with_each_servers_part() {
         let keys = "duration = \"2s\"\nbaseline = \"alone\"";
         let text = experiment(&databases(), keys, &work, &format!("{TOGETHER}{alone}"));
         dir.write("experiment.toml", &text);
-        dir.pgio(&["compare", "experiment.toml", "--out", engine]).expect(0, &["Each server"]);
+        dir.pgio(&["compare", "experiment.toml", "--out", engine]).expect(0, &[]);
+        dir.pgio(&["report", engine, "--all"]).expect(0, &["Each server"]);
         let file = dir.path().join(engine).join("trials.jsonl");
         let lines = fs::read_to_string(file).unwrap();
         for line in lines.lines() {

@@ -32,7 +32,7 @@ fn json(text: &str) -> Value {
 #[test]
 fn nothing_can_be_concluded_from_one_trial_each_and_two_factors_changed() {
     let dir = published();
-    let text = unwrapped(&report(&[dir.to_str().unwrap()]));
+    let text = unwrapped(&report(&[dir.to_str().unwrap(), "--all"]));
     for result in [
         "`DRBD` differs from `plain` in 2 treatments",
         "the effect cannot be attributed to one of them",

@@ -42,7 +42,7 @@ fn names(all: &[&'static str]) -> BTreeSet<&'static str> {
 
 /// The report of stored results, as text.
 fn report(results: &Path) -> String {
-    let output = pgio().arg("report").arg(results).output().unwrap();
+    let output = pgio().args(["report", "--all"]).arg(results).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     // One line per sentence, however it was wrapped.
     text.split_whitespace().collect::<Vec<_>>().join(" ")

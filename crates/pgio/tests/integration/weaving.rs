@@ -52,7 +52,7 @@ fn conditions_take_turns_and_their_settings_are_proved_in_every_slice() {
     }
     let slices = trials.iter().filter_map(|trial| trial["woven"]["slices"].as_u64());
     assert!(slices.max() >= Some(8), "no condition had many turns");
-    let text = dir.pgio(&["report", "out"]).expect(0, &[]).out;
+    let text = dir.pgio(&["report", "out", "--all"]).expect(0, &[]).out;
     assert!(text.contains("woven in slices of 20.0 ms"), "{text}");
 }
 
@@ -151,7 +151,7 @@ fn auto_finds_a_length_and_keeps_it_with_its_evidence() {
         let used = &trial["woven"]["slice_seconds"];
         assert_eq!(*used, weave["slice_seconds"], "the length found, or none");
     }
-    let text = dir.pgio(&["report", "out"]).expect(0, &[]).out;
+    let text = dir.pgio(&["report", "out", "--all"]).expect(0, &[]).out;
     assert!(text.contains("woven: ") || text.contains("woven in slices of "), "{text}");
     // More blocks keep the length.
     let more = dir.pgio(&["compare", "--resume", "out", "--blocks", "5"]).expect(0, &[]);
