@@ -69,6 +69,7 @@ pub(super) fn quantity(value: f64, unit: &str) -> String {
         "s" => seconds(value),
         "bytes" => human::bytes(value.max(0.0).round() as u64),
         "bytes/s" => human::byte_rate(value),
+        "share" => format!("{:.1} %", value * 100.0),
         _ => format!("{} {unit}", number(value)),
     }
 }
@@ -333,6 +334,7 @@ mod tests {
         assert_eq!(shown(Some(0.00185), "s"), "1.85 ms");
         assert_eq!(shown(Some(5e6), "bytes/s"), "4.77 MiB/s");
         assert_eq!(shown(Some(10.12), "%"), "10.1 %");
+        assert_eq!(shown(Some(0.0833), "share"), "8.3 %");
         let cut = Metric { at_least: true, ..Metric::new(Some(0.355), "s") };
         assert_eq!(metric(&cut), "≥ 355 ms");
         let below = |value, unit: &str| metric_below_heading(&Metric::new(value, unit));

@@ -8,6 +8,7 @@ use super::format::{self, NONE};
 use super::table::{Column, Document, Label, Remark, Table};
 use super::text;
 use pgio_results::histogram::{Histogram, MIN_QUANTILE_NS, Reading};
+use pgio_results::latency::{MIN_BEYOND, min_operations};
 use pgio_results::operation::Statistic;
 use pgio_results::units::human;
 use pgio_results::{CheckVerdict, Outcome, Trial};
@@ -139,7 +140,8 @@ fn latencies(trial: &Trial) -> Vec<Table> {
     }
     let mut columns = vec![Column::left("latency")];
     columns.extend(["calls", "mean", "p50", "p95", "p99", "p99.9", "max"].map(Column::right));
-    let coarse = classes.iter().any(|(_, h)| quantile(h, 0.5).is_none());
+    let is_coarse = |h: &Histogram| h.quantile(0.5).is_none_or(|r| r.ns < MIN_QUANTILE_NS);
+    let coarse = classes.iter().any(|(_, h)| is_coarse(h));
     let cut_off: u64 = classes.iter().map(|(_, h)| h.censored_count()).sum();
     let why = format!(
         "{NONE}: the server's clock has steps of 1 µs, so a percentile under {} is meaningless; \
@@ -153,7 +155,14 @@ fn latencies(trial: &Trial) -> Vec<Table> {
     );
     let rows: Vec<Vec<String>> = classes.iter().map(|(class, h)| latency_row(class, h)).collect();
     let marked = classes.iter().flat_map(|(_, h)| readings(h)).flatten().any(|r| r.at_least);
-    let notes = [coarse.then_some(why), marked.then_some(bounds)];
+    let percentiles = || Statistic::PERCENTILES.into_iter().filter_map(Statistic::quantile);
+    let few = classes.iter().any(|(_, h)| percentiles().any(|q| is_of_few(h, q)));
+    let few = few.then(|| {
+        format!(
+            "{NONE}: fewer than {MIN_BEYOND} calls are beyond this percentile; use a longer window."
+        )
+    });
+    let notes = [coarse.then_some(why), few, marked.then_some(bounds)];
     vec![Table {
         title: String::new(),
         columns,
@@ -179,9 +188,13 @@ fn readings(h: &Histogram) -> Vec<Option<Reading>> {
     std::iter::once(h.mean()).chain(quantiles).chain([h.max()]).collect()
 }
 
-/// A percentile, if the clock is fine enough for it.
+/// A percentile, if the clock is fine enough for it and enough operations are beyond it.
 fn quantile(h: &Histogram, q: f64) -> Option<Reading> {
-    h.quantile(q).filter(|reading| reading.ns >= MIN_QUANTILE_NS)
+    h.quantile(q).filter(|reading| reading.ns >= MIN_QUANTILE_NS && !is_of_few(h, q))
+}
+
+fn is_of_few(h: &Histogram, q: f64) -> bool {
+    h.total_count() < min_operations(q)
 }
 
 fn remarks(trial: &Trial) -> Vec<Remark> {
