@@ -20,7 +20,9 @@ pub fn answers(analysis: &Analysis) -> Option<Table> {
         return None;
     }
     let operation = operation(analysis);
-    let sampled = !analysis.decompositions.is_empty();
+    let went = |c: &Condition| where_time_went(analysis, &c.name);
+    let any_went = analysis.conditions.iter().any(|c| !went(c).is_empty());
+    let sampled = !analysis.decompositions.is_empty() && any_went;
     let mut columns = vec![
         Column::left("condition"),
         Column::left("answer"),
@@ -33,7 +35,7 @@ pub fn answers(analysis: &Analysis) -> Option<Table> {
         let mut cells = vec![c.name.clone(), answer_with_value(analysis, c)];
         cells.extend(change(analysis, c));
         cells.extend(operation.map(|(_, mean)| time_cell(analysis, c, mean)));
-        cells.extend(sampled.then(|| where_time_went(analysis, &c.name)));
+        cells.extend(sampled.then(|| went(c)));
         cells
     };
     Some(Table {

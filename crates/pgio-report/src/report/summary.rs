@@ -71,7 +71,7 @@ pub(super) fn blindness(analysis: &Analysis, rerun: &str) -> Option<String> {
 }
 
 /// `on costs at least half of the commits; remote_write is not decided.`
-fn in_one_sentence(analysis: &Analysis) -> Option<String> {
+pub(super) fn in_one_sentence(analysis: &Analysis) -> Option<String> {
     if screening::factorial(analysis).is_some() {
         return lead(analysis).into_iter().next();
     }

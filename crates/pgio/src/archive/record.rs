@@ -228,6 +228,7 @@ mod tests {
     #[test]
     fn an_effect_that_is_only_a_bound_is_stored_as_its_known_end() {
         let mut stored = demo();
+        stored.manifest.rules.also_judge = vec!["commit_latency_p95".to_owned()];
         for t in stored.trials.iter_mut().filter(|t| t.place.as_ref().unwrap().condition == "on") {
             t.metrics.get_mut("commit_latency_p95").unwrap().at_least = true;
         }

@@ -8,6 +8,7 @@ use maud::{Markup, html};
 use super::super::answers::answers;
 use super::super::format::{self, counted, moment};
 use super::super::lead::{lead, woven};
+use super::super::outcomes::headline;
 use super::super::sentence::trust;
 use super::super::summary::{self, RERUN};
 use super::page::Page;
@@ -36,9 +37,9 @@ pub(super) fn header(page: &Page<'_>) -> Markup {
 pub(super) fn opening(analysis: &Analysis) -> Markup {
     html! {
         @if !analysis.question.is_empty() { p.question { (prose(&analysis.question)) } }
-        @for (at, sentence) in summary::opening(analysis, RERUN).iter().enumerate() {
-            p.lead[at == 0].doubt[at > 0] { (prose(sentence)) }
-        }
+        @if let Some(doubt) = summary::blindness(analysis, RERUN) { p.lead.doubt { (prose(&doubt)) } }
+        @if let Some(answer) = summary::in_one_sentence(analysis) { p.lead { (prose(&answer)) } }
+        @for problem in headline(analysis) { p.doubt { (prose(&problem)) } }
     }
 }
 

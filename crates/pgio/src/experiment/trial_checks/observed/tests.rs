@@ -226,7 +226,7 @@ fn the_load_of_pgio_is_judged() {
         &after(|_, t| db(t).sampling_cpu_seconds = Some(0.3)),
         "telemetry-cost",
         WARNING,
-        "telemetry on host `db`, every 1 s, took 3.0 % of a core",
+        "telemetry on `db`, every 1 s, took 3.0 % of a core",
     );
     only(
         &after(|_, t| t.sampling_cpu_seconds = Some(0.4)),
