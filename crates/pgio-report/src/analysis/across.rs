@@ -327,7 +327,7 @@ fn compare_metric(
     let too_few = a.len() < MIN_RUNS || b.len() < MIN_RUNS;
     let logs = [logs(&of_b), logs(&of_a)];
     let found = ratio.filter(|_| !too_few).and_then(|_| welch::test(&logs[0], &logs[1], ALPHA));
-    let interval = ratio_interval(found);
+    let interval = found.as_ref().map_or(Interval::UNKNOWN, |w| ratio_interval(w.interval));
     let verdict = match (ratio, found) {
         (None, _) if !(a.is_empty() || b.is_empty()) => Verdict::NotApplicable,
         (Some(ratio), Some(w)) if w.p <= ALPHA => directed(ratio > 1.0, def.direction),
@@ -405,10 +405,14 @@ fn welch_together(samples: Vec<Option<[Vec<f64>; 2]>>) -> Vec<Option<(Interval, 
     let judged = samples.iter().zip(&p).map(|(sample, p)| {
         let (adjusted, share) = p.and_then(|_| levels.next())?;
         let at_its_level = test(sample.as_ref()?, ALPHA * share)?;
-        let i = at_its_level.interval.exp();
-        Some((Interval::of_ratio(i.low, i.high), adjusted))
+        Some((ratio_interval(at_its_level.interval), adjusted))
     });
     judged.collect()
+}
+
+fn ratio_interval(of_logs: benchmath::interval::Interval) -> Interval {
+    let interval = of_logs.exp();
+    Interval::of_ratio(interval.low, interval.high)
 }
 
 /// Why not all trials have comparable values of this metric.
