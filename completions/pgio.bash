@@ -790,7 +790,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__setup)
-            opts="-h --classic-files --config --dbname --connect-string --num-schemas --num-threads --scale --create-base-table --tablespace --filler --filler-width --fillfactor --unlogged --scan-scale --seed --help"
+            opts="-h --classic-files --no-space-check --config --dbname --connect-string --num-schemas --num-threads --scale --create-base-table --tablespace --filler --filler-width --fillfactor --unlogged --scan-scale --seed --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

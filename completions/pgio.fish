@@ -60,6 +60,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand setup" -l fillfactor -d 'Fillf
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l unlogged -d 'Create unlogged tables, whose changes write no WAL [UNLOGGED; default FALSE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l scan-scale -d 'Size of the table pgio_scan for full table scans; setup loads no such table without it [SCAN_SCALE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l seed -d 'Seed of all random choices (default: drawn and recorded) [SEED]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l no-space-check -d 'Load even if the server may have too little free disk space, or that cannot be known'
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l json -d 'Store the trial as JSON; `-` is standard output' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l classic-files -d 'Write the original\'s files to this directory: iostat.out, vmstat.out, mpstat.out, pgio_diskstats.out, pgio_session_detail.out, pgio_objects_creation.out and pgio_data_load_table_sizes.out' -r -F
