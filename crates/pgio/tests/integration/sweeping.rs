@@ -100,7 +100,7 @@ fn a_grid_is_shown_before_it_is_run_and_refused_beyond_the_limit() {
     let dir = Workdir::new();
     let keys = format!("{KEYS}\nsweep = \"grid\"");
     dir.write("grid.toml", &experiment(&dsn, &keys, LISTS, &CONDITIONS));
-    let result = dir.pgio(&["compare", "grid.toml", "--plan"]);
+    let result = dir.pgio(&["compare", "grid.toml", "--plan", "--order"]);
     let result = result.expect(
         0,
         &[
