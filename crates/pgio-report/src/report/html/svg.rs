@@ -154,6 +154,8 @@ impl Frame {
                 continue;
             };
             let command = if pen_up { 'M' } else { 'L' };
+            // A value below the axis, such as a standby that is ahead of the last reading, stays in the frame.
+            let y = y.max(self.y.scale.low);
             // Writing to a string cannot fail.
             let _ = write!(d, "{command}{:.1} {:.1}", self.x_at(*x) * ACROSS, self.y_at(y));
             pen_up = false;
@@ -228,6 +230,8 @@ mod tests {
         let drawn = frame.line(&points, "c1").into_string();
         assert!(drawn.contains("d=\"M0.0 100.0M666.7 0.0L1000.0 50.0\""), "{drawn}");
         assert!(frame.line(&[(0.0, None)], "c1").into_string().is_empty());
+        let below = frame.line(&[(0.0, Some(-9.0))], "c1").into_string();
+        assert!(below.contains("M0.0 100.0"), "{below}");
     }
 
     proptest! {
