@@ -306,7 +306,7 @@ fn data_that_grew_between_trials() {
     assert_eq!(ids(&stored, "data-drift"), [6, 7, 8, 9, 10, 11]);
     let (_, check) = checks(&stored.manifest, &stored.trials).pop().unwrap();
     assert!(check.message.contains("grown by 11 %"), "{}", check.message);
-    assert!(check.remedy.contains("reset = \"reload\""));
+    assert!(check.remedy.contains("reset = \"vacuum\" or \"reload\""));
 }
 
 #[test]
