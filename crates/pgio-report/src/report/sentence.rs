@@ -4,6 +4,7 @@
 //! number of blocks that would be needed.
 
 use super::answer::danger;
+use super::comparison::detectable;
 use super::{format, margin, outcomes};
 use crate::analysis::{Analysis, Comparison, Interval, Verdict};
 
@@ -145,7 +146,9 @@ pub(super) fn trust(analysis: &Analysis) -> String {
         };
         return format!("{aa}, a second copy of {baseline}, {why}.");
     };
-    format!("The noise: {baseline} against its second copy {aa}, {measured}.")
+    let floor = analysis.noise_floor.get(&analysis.primary_metric);
+    let power = floor.and_then(detectable).map_or_else(String::new, |size| format!("; {size}"));
+    format!("The noise: {baseline} against its second copy {aa}, {measured}{power}.")
 }
 
 #[cfg(test)]
