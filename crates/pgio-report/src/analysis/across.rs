@@ -383,8 +383,9 @@ fn adjust_families(members: &mut [Member], named: &[String]) {
         families.entry(own.then(|| c.metric.clone())).or_default().push(member);
     }
     for family in families.values_mut() {
-        let tested = family.iter().map(|m| m.comparison.p.map(|_| m.logs.clone())).collect();
-        for (member, found) in family.iter_mut().zip(welch_together(tested)) {
+        let tested: Vec<_> =
+            family.iter().map(|m| m.comparison.p.map(|_| m.logs.clone())).collect();
+        for (member, found) in family.iter_mut().zip(welch_together(&tested)) {
             let Some((interval, adjusted)) = found else { continue };
             let c = &mut member.comparison;
             c.interval = interval;
@@ -397,7 +398,7 @@ fn adjust_families(members: &mut [Member], named: &[String]) {
 }
 
 /// Welch's test of each two samples, adjusted by Holm's method for their number: the interval of the ratio and p.
-fn welch_together(samples: Vec<Option<[Vec<f64>; 2]>>) -> Vec<Option<(Interval, f64)>> {
+fn welch_together(samples: &[Option<[Vec<f64>; 2]>]) -> Vec<Option<(Interval, f64)>> {
     let test = |[of_b, of_a]: &[Vec<f64>; 2], alpha: f64| welch::test(of_b, of_a, alpha);
     let p: Vec<Option<f64>> = samples.iter().map(|s| Some(test(s.as_ref()?, ALPHA)?.p)).collect();
     let known: Vec<f64> = p.iter().flatten().copied().collect();
@@ -478,7 +479,7 @@ fn effects(
         Some(effect)
     };
     let mut effects: Vec<AcrossEffect> = others.filter_map(one).collect();
-    for (effect, found) in effects.iter_mut().zip(welch_together(samples)) {
+    for (effect, found) in effects.iter_mut().zip(welch_together(&samples)) {
         effect.interval = found.map_or(Interval::UNKNOWN, |(interval, _)| interval);
     }
     effects

@@ -54,18 +54,16 @@ fn decision(evidence: Evidence) -> Decision {
     }
 }
 
-/// Decides about an effect that depends on another factor, at the level at which it is worse: each level has its
-/// log-ratios and its interval.
-pub(super) fn at_the_worse(
+/// Decides about an effect at one level of another factor, by its log-ratios and its interval. `None` without a margin.
+pub(super) fn at_level(
     manifest: &Manifest,
-    levels: [(&[f64], Option<(f64, f64)>); 2],
+    logs: &[f64],
+    bounds: Option<(f64, f64)>,
 ) -> Option<Decision> {
     let margin = manifest.rules.matters.and_then(Margin::of_share)?;
-    let decided = levels.map(|(logs, bounds)| match bounds {
-        Some((low, high)) => decision(margin.judge([Some(low), Some(high)], logs, ALPHA)),
-        None => Decision::Undecided,
-    });
-    Some(worse(decided[0], decided[1]))
+    Some(bounds.map_or(Decision::Undecided, |(low, high)| {
+        decision(margin.judge([Some(low), Some(high)], logs, ALPHA))
+    }))
 }
 
 /// Of an effect at two levels of another factor: it matters if it does at one of them, and does not if at neither.

@@ -321,9 +321,10 @@ fn at_levels(
                 .map_or(Interval::UNKNOWN, |(low, high)| Interval::of_ratio(low.exp(), high.exp())),
         };
         let (low, high) = (level(0), level(1));
-        let evidence = [0, 1].map(|n: usize| (levels[n].logs.as_slice(), judged[n].bounds));
+        let [at_low, at_high] =
+            [0, 1].map(|n: usize| margin::at_level(manifest, &levels[n].logs, judged[n].bounds));
         AtLevels {
-            decision: margin::at_the_worse(manifest, evidence),
+            decision: at_low.zip(at_high).map(|(low, high)| margin::worse(low, high)),
             conditional: Conditional { factor: name(factor), given: name(given), low, high },
         }
     });

@@ -169,9 +169,8 @@ fn changes(history: &History) -> Table {
     let coincides = all().any(|change| !change.coincides.is_empty());
     let row = |name: &str, change: &LevelChange| {
         let is_ratio = !history.conditions.iter().any(|series| series.condition == name);
-        let level = |value: f64| match is_ratio {
-            true => format!("{value:.3}"),
-            false => shown(history, Some(value)),
+        let level = |value: f64| {
+            if is_ratio { format!("{value:.3}") } else { shown(history, Some(value)) }
         };
         let mut cells = vec![
             name.to_owned(),
