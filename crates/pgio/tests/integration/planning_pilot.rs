@@ -23,7 +23,7 @@ fn blocks_are_planned_from_a_pilot_of_the_same_experiment_alone() {
         assert_eq!(found.out.is_empty(), code != 0, "{found}");
         found
     };
-    dir.compare(&text(&dsn, "blocks = 2", CONDITIONS)).expect(0, &[]);
+    dir.compare(&text(&dsn, "blocks = 4", CONDITIONS)).expect(0, &[]);
 
     write("full.toml", "blocks = 8\nmatters = \"20%\"");
     let shown = plan(&["full.toml", "--pilot", "out"], 0, &["an effect exceeds 20 %"]);
@@ -43,7 +43,7 @@ fn blocks_are_planned_from_a_pilot_of_the_same_experiment_alone() {
     dir.write("longer.toml", &longer);
     plan(&["longer.toml", "--pilot", "out"], 0, &["warning: the pilot in out differs (", "\"1s\""]);
 
-    plan(&["full.toml"], 2, &["a pilot are needed", "set blocks = 2 in a copy of full.toml"]);
+    plan(&["full.toml"], 2, &["a pilot are needed", "set blocks = 4 in a copy of full.toml"]);
     write("none.toml", "blocks = 8");
     plan(&["none.toml", "--pilot", "out"], 2, &["none.toml: no margin is named; add matters"]);
     plan(&["full.toml", "--pilot", "out", "--matters", "60%"], 2, &["from 0.1% to 50%"]);
@@ -68,5 +68,5 @@ fn blocks_are_planned_from_a_pilot_of_the_same_experiment_alone() {
     let mut few = fs::read_to_string(&trials).unwrap();
     few.truncate(few.match_indices('\n').nth(2).unwrap().0 + 1);
     fs::write(trials, few).unwrap();
-    plan(&["full.toml", "--pilot", "out"], 2, &["needs at least 2 blocks", "it has 1"]);
+    plan(&["full.toml", "--pilot", "out"], 2, &["needs at least 4 blocks", "it has 1"]);
 }
