@@ -69,7 +69,7 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "background",
         "background work of the condition failed, did nothing in the window, or did not end after it",
-        "no single run of a background program contains the window",
+        "no single run of a background program contains the window, or the runs of one without a metric cover less than 90 % of it",
         "run its workload alone with `pgio compare`, give a program a longer `run_time`, or remove the condition from its `conditions`",
     ),
     def(
