@@ -102,7 +102,7 @@ fn describe_twin(c: &Comparison) -> String {
     } else if c.bound.is_some() {
         "the baseline again: only a bound is known".to_owned()
     } else {
-        "the baseline again: the noise".to_owned()
+        "the baseline again".to_owned()
     }
 }
 

@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 
 use super::effect::{effect, needed_blocks};
 use super::format::{self, NONE};
-use super::summary::RERUN;
+use super::lead::RERUN;
+use super::sentence::detectable;
 use super::table::{Column, Document, Label, Remark, Table};
-use super::{cells, explain, lead, margin, outcomes, screening, servers, summary, sweep, variance};
+use super::{cells, explain, lead, margin, outcomes, screening, servers, sweep, variance};
 use crate::analysis::{
-    ALPHA, Analysis, Comparison, Condition, CountedWarning, Decision, Finding, Interval,
-    NoiseFloor, State, Totals, Verdict, is_rate_of_work,
+    ALPHA, Analysis, Comparison, Condition, CountedWarning, Decision, Finding, Interval, State,
+    Totals, Verdict, is_rate_of_work,
 };
 use pgio_results::metrics::{self, MetricDef};
 use pgio_results::operation::{Class, Statistic};
@@ -49,7 +50,7 @@ pub fn document(analysis: &Analysis) -> Document {
             "{}, {what} (95 % intervals)",
             format::metric_name(&analysis.primary_metric)
         ),
-        headline: summary::opening(analysis, RERUN),
+        headline: lead::opening(analysis, RERUN),
         tables,
         remarks: remarks(analysis),
     }
@@ -233,7 +234,7 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
 }
 
 /// Warns that this comparison was chosen after the results were known.
-fn chosen_afterwards(analysis: &Analysis) -> Option<String> {
+pub(super) fn chosen_afterwards(analysis: &Analysis) -> Option<String> {
     let own = analysis.own_baseline.as_ref()?;
     Some(format!(
         "Compared with {}; the experiment's own baseline is {own}. Among many pairs some differ by \
@@ -252,21 +253,6 @@ fn noise_floor(analysis: &Analysis) -> Option<String> {
     let power =
         detectable(floor).map_or_else(String::new, |size| format!("; with {blocks} {size}"));
     Some(format!("Noise floor: {aa} is {} measured twice: {measured}{power}.", analysis.baseline))
-}
-
-/// `a loss of 12.8 % or a gain of 14.7 % is detected with 80 % power (90 % bound: 16.0 % or 19.0 %)`
-pub(super) fn detectable(floor: &NoiseFloor) -> Option<String> {
-    let size = format::loss_or_gain(floor.minimum_detectable_effect?);
-    Some(format!("{size} is detected with 80 % power{}", at_most(floor)))
-}
-
-/// The bound that allows for the error of the estimated spread.
-fn at_most(floor: &NoiseFloor) -> String {
-    let bound = floor.minimum_detectable_effect_at_most;
-    let both = |most: f64| {
-        format!(" (90 % bound: {} or {})", format::size(format::fall(most)), format::size(most))
-    };
-    bound.map_or_else(String::new, both)
 }
 
 pub(super) fn secondary(analysis: &Analysis) -> Vec<Table> {

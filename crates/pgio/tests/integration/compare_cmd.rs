@@ -138,6 +138,8 @@ fn check_analysis(analysis: &Value) {
         "decision",
         "gate",
         "decision_blocks",
+        "within_low",
+        "within_high",
         "warnings",
     ]);
     let verdicts = [

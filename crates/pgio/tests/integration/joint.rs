@@ -289,7 +289,8 @@ fn an_inventory_names_the_servers() {
         command.env("PGSERVICEFILE", dir.path().join("services.conf"));
         dir.start(command).wait()
     };
-    run("printf 'n1\\nn2\\nn1\\n'", "out").expect(0, &["n1", "n2", "Each server"]);
+    run("printf 'n1\\nn2\\nn1\\n'", "out").expect(0, &[]);
+    dir.pgio(&["report", "out", "--all"]).expect(0, &["n1", "n2", "Each server"]);
     assert_eq!(dir.trials()[0]["targets"].as_object().unwrap().len(), 2);
     let stored = fs::read_to_string(dir.out().join("experiment.toml")).unwrap();
     assert!(stored.contains("# inventory = ") && stored.contains("[targets.\"n2\"]"), "{stored}");

@@ -7,10 +7,9 @@ use maud::{Markup, html};
 
 use super::super::answers::answers;
 use super::super::format::{self, counted, moment};
-use super::super::lead::{lead, woven};
+use super::super::lead::{RERUN, blindness, in_one_sentence, lead, woven};
 use super::super::outcomes::headline;
 use super::super::sentence::trust;
-use super::super::summary::{self, RERUN};
 use super::page::Page;
 use super::table::{self, prose};
 use crate::analysis::Analysis;
@@ -37,8 +36,8 @@ pub(super) fn header(page: &Page<'_>) -> Markup {
 pub(super) fn opening(analysis: &Analysis) -> Markup {
     html! {
         @if !analysis.question.is_empty() { p.question { (prose(&analysis.question)) } }
-        @if let Some(doubt) = summary::blindness(analysis, RERUN) { p.lead.doubt { (prose(&doubt)) } }
-        @if let Some(answer) = summary::in_one_sentence(analysis) { p.lead { (prose(&answer)) } }
+        @if let Some(doubt) = blindness(analysis, RERUN) { p.lead.doubt { (prose(&doubt)) } }
+        @if let Some(answer) = in_one_sentence(analysis) { p.lead { (prose(&answer)) } }
         @for problem in headline(analysis) { p.doubt { (prose(&problem)) } }
     }
 }
@@ -48,7 +47,7 @@ pub(super) fn answered(analysis: &Analysis, terms: Option<&str>) -> Markup {
     html! {
         @if let Some(table) = answers(analysis) {
             div.answers { (table::render_cards(&table, "The answer for each condition")) }
-            p { @if summary::blindness(analysis, RERUN).is_none() { (prose(&trust(analysis))) " " }
+            p { @if blindness(analysis, RERUN).is_none() { (prose(&trust(analysis))) " " }
                 @if let Some(sentence) = woven(analysis) { (prose(&sentence)) " " }
                 @if let Some(terms) = terms { a href=(terms) { "What the words mean." } } }
         } @else {
