@@ -66,6 +66,9 @@ pub enum ConnectError {
     Server { at: String, code: String, message: String },
     #[error("{at} does not behave like a PostgreSQL server; check what listens there")]
     Excess { at: String, source: Excess },
+    /// The first statements of a session failed, or what they set is not in force.
+    #[error("cannot prepare a session at {at}: {problem}")]
+    Session { at: String, problem: String },
     #[error("the connection to {at} failed; check that a PostgreSQL server listens there")]
     Protocol { at: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("stopped while waiting for {at}")]

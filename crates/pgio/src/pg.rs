@@ -1,7 +1,8 @@
 //! PostgreSQL: a server's version, settings, counters and data directories ([`server`]), the cost of its
 //! clock ([`clock`]), sessions left by a killed run ([`leftovers`]), private servers ([`private`]),
 //! stopping and starting the user's server ([`control`]), its settings ([`values`], [`pending`]), quoting in SQL
-//! text ([`quote`]), and error messages ([`words`]). Connections are made by the crate `pgio_connect`.
+//! text ([`quote`]), and error messages ([`words`]). Every session is opened by [`session`], over the crate
+//! `pgio_connect`.
 //!
 //! This module does not depend on the workload. Next: `dataset` loads through it, `workload` runs on
 //! it.
@@ -14,6 +15,7 @@ pub mod private;
 pub mod quote;
 pub mod secrets;
 pub mod server;
+pub mod session;
 pub mod standby_names;
 pub mod values;
 pub mod words;

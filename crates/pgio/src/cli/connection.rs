@@ -6,7 +6,7 @@ use std::path::Path;
 
 use postgres::Client;
 
-use super::exit::{CONNECT, FILES, Failure, Outcome};
+use super::exit::{FILES, Failure, Outcome};
 use super::flags::{KeyedCommand, Source};
 use super::output;
 use crate::config::experiment::limits::FILE_BYTES;
@@ -15,7 +15,7 @@ use crate::experiment::admin::refuse_other_runs as refuse_other_runs_on;
 use crate::experiment::conflicts;
 use crate::experiment::connection::{self, ConnectionKeys};
 use crate::experiment::error::LiveError;
-use crate::pg::server;
+use crate::pg::{server, session};
 use crate::treatment::Resource;
 use crate::treatment::journal::Claims;
 use pgio_connect::ConnectParams;
@@ -84,8 +84,5 @@ pub(super) fn refuse_other_runs(admin: &mut Client, database: &str, run_id: &str
 pub(super) fn results_database(dsn: &ConnectString) -> Result<Client, Failure> {
     // With the name of a run, another pgio would end the session as a leftover.
     let params = params(dsn, "store")?.with_application_name("pgio store");
-    let mut client = pgio_connect::connect(&params)?;
-    server::lift_limits(&mut client)
-        .map_err(|source| Failure::new(CONNECT, source).context("the results database"))?;
-    Ok(client)
+    Ok(session::open(&params)?)
 }

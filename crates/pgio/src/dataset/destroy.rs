@@ -23,7 +23,7 @@ pub fn refuse_while_loading(client: &mut Client) -> Result<(), DatasetError> {
     with_lock(client, |_| Ok(()))
 }
 
-/// Drops the marked tables and helper objects of workloads in current_schema().
+/// Drops the marked tables and helper objects of workloads in the schema of the session.
 pub fn destroy(client: &mut Client) -> Result<DestroySummary, DatasetError> {
     with_lock(client, |client| {
         let schema = verify::current_schema(client)?;

@@ -143,7 +143,7 @@ fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// An object in current_schema() that has the name of one of pgio's tables.
+/// An object in the schema of the session that has the name of one of pgio's tables.
 #[derive(Debug, Clone)]
 pub struct Named {
     pub part: Part,

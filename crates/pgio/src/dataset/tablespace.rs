@@ -28,7 +28,7 @@ impl Relation {
     }
 }
 
-/// Returns the relations in current_schema(); empty if there is no data set.
+/// Returns the relations in the schema of the session; empty if there is no data set.
 pub fn relations(client: &mut Client) -> Result<Vec<Relation>, DatasetError> {
     let failed = |e| DatasetError::from_pg("find", "the data set", e);
     let marked = mark::find(client).map_err(failed)?.into_iter().filter(|n| n.mark.is_some());

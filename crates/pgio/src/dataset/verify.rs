@@ -195,7 +195,7 @@ pub fn count_rows(client: &mut Client, part: Part) -> Result<u64, DatasetError> 
 
 pub(super) fn current_schema(client: &mut Client) -> Result<String, DatasetError> {
     client
-        .query_one("SELECT current_schema()::text", &[])
+        .query_one("SELECT nullif(current_setting('pgio.schema'), '')", &[])
         .map_err(|e| DatasetError::from_pg("find", "the schema", e))?
         .get::<_, Option<String>>(0)
         .ok_or(DatasetError::NoSchema)

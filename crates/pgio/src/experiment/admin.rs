@@ -6,8 +6,9 @@ use super::error::LiveError;
 use crate::dataset;
 use crate::pg::leftovers::{self, LiveRun};
 use crate::pg::server::{self, Server, ServerError};
+use crate::pg::session;
 use crate::workload::EngineError;
-use pgio_connect::{self, ConnectParams};
+use pgio_connect::ConnectParams;
 use pgio_results::warning::Warning;
 
 /// Opens the admin session, announces that the run lives, and ends sessions
@@ -30,8 +31,7 @@ fn open(
     accept: fn(Server) -> Result<Server, ServerError>,
 ) -> Result<(Client, Server), LiveError> {
     let unannounced = params.clone().with_application_name(leftovers::UNANNOUNCED);
-    let mut admin = pgio_connect::connect(&unannounced)?;
-    server::lift_limits(&mut admin)?;
+    let mut admin = session::open(&unannounced)?;
     check_unpooled(&mut admin, params)?;
     let server = accept(server::inspect(&mut admin, &params.describe())?)?;
     // Objects it creates and drops are not part of the work and must not wait for a lost standby.
@@ -87,8 +87,7 @@ pub fn open_reader(params: &ConnectParams) -> Result<(Client, Server), LiveError
 /// As [`open_reader`], also on a standby.
 pub fn open_reader_anywhere(params: &ConnectParams) -> Result<(Client, Server), LiveError> {
     let unannounced = params.clone().with_application_name(leftovers::UNANNOUNCED);
-    let mut reader = pgio_connect::connect(&unannounced)?;
-    server::lift_limits(&mut reader)?;
+    let mut reader = session::open(&unannounced)?;
     check_unpooled(&mut reader, params)?;
     let server = server::inspect(&mut reader, &params.describe())?;
     reader.batch_execute("SET default_transaction_read_only = on")?;
@@ -106,7 +105,7 @@ pub fn check_unpooled(admin: &mut Client, params: &ConnectParams) -> Result<(), 
         })
     };
     // A refused second connection proves nothing; the connection limit is checked later.
-    let Ok(mut second) = pgio_connect::connect(params) else { return Ok(()) };
+    let Ok(mut second) = session::open(params) else { return Ok(()) };
     match (pid(admin), pid(&mut second)) {
         (Some(first), Some(second)) if first == second => Err(EngineError::Pooled.into()),
         _ => Ok(()),

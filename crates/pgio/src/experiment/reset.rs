@@ -11,6 +11,7 @@ use super::target::{ResetPlan, Target};
 use crate::config::experiment::Reset;
 use crate::dataset::{self, DatasetError, LoadEvent, database, verify};
 use crate::host::stop::Stop;
+use crate::pg::session;
 use crate::treatment::journal::{Journal, JournalError};
 use crate::treatment::recreated_database;
 use pgio_results::model::Warning;
@@ -81,7 +82,7 @@ pub fn perform(
     };
     let Some(spec) = spec else { return Ok(()) };
     let params = &target.params;
-    let connect = || pgio_connect::connect(params);
+    let connect = || session::open(params);
     dataset::load(&mut target.admin, &connect, spec, stop, &mut |event| match event {
         LoadEvent::Progress { .. } => observe(ResetEvent::Loads),
         LoadEvent::Warning(warning) => observe(ResetEvent::Warns(warning)),

@@ -10,9 +10,10 @@ use crate::dataset::{
     self, DatasetError, LoadEvent, LoadSpec, LoadSummary, Mark, SpaceCheck, verify,
 };
 use crate::host::stop::Stop;
+use crate::pg::session;
 use crate::workload::slob::{Slob, scan};
 use crate::workload::{EngineError, SHORTEST_TURN};
-use pgio_connect::{self, ConnectParams};
+use pgio_connect::ConnectParams;
 use pgio_results::warning::Warning;
 
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +50,7 @@ pub fn load(
     stop: &Stop,
     observe: &mut dyn FnMut(LoadEvent),
 ) -> Result<LoadSummary, DatasetError> {
-    dataset::load(admin, &|| pgio_connect::connect(params), spec, stop, observe)
+    dataset::load(admin, &|| session::open(params), spec, stop, observe)
 }
 
 /// Returns `slob` with the given keys, with the data set's mark as defaults, verified against the tables, and

@@ -19,7 +19,7 @@ use crate::config::ConnectString;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, Machine};
 use crate::pg::control::Controller;
-use crate::pg::{leftovers, private, words};
+use crate::pg::{leftovers, private, session, words};
 use crate::treatment::journal::{self, Journal, JournalError, JournalStatus, Unfinished};
 use crate::treatment::{
     self, AdminSession, ChangedServer, Context, Control, Layout, OnConflict, TreatmentError,
@@ -126,7 +126,7 @@ pub fn undo_interrupted(
         && let Some(text) = connect
     {
         let params = params_of(text, observe)?;
-        found |= end_sessions(&mut pgio_connect::connect(&params)?, observe);
+        found |= end_sessions(&mut session::open(&params)?, observe);
     }
     Ok(UndoSummary { found, failures })
 }

@@ -41,6 +41,7 @@ pub use task::PRIMARY;
 pub use version::{InvalidVersion, SUPPORTED, ServerVersion, VersionRequest};
 
 use crate::host::exec::ExecError;
+use pgio_connect::ConnectError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -115,6 +116,8 @@ pub enum Error {
     SupervisorGone,
     #[error("invalid answer from the supervisor: `{0}`")]
     Protocol(String),
+    #[error(transparent)]
+    Session(#[from] ConnectError),
     #[error("a statement on the private server failed")]
     Postgres(#[from] postgres::Error),
     #[error("{standby} did not {goal} within {seconds} s; its state is `{state}`")]

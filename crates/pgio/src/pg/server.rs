@@ -30,8 +30,8 @@ const POLL: Duration = Duration::from_millis(50);
 /// Newest supported major version.
 pub const NEWEST: u32 = 18;
 
-/// Timeouts that a role may have set and that would abort a measurement; 0 disables them. Older
-/// versions lack some of them.
+/// Timeouts that a role may have set and that would abort a measurement; every session disables them
+/// (`session`). Older versions lack some of them.
 pub const TIMEOUTS: &[&str] = &[
     "statement_timeout",
     "lock_timeout",
@@ -44,7 +44,7 @@ pub const TIMEOUTS: &[&str] = &[
 #[derive(Debug, Clone)]
 pub struct Server {
     pub info: ServerInfo,
-    /// First schema of the search path, where pgio creates tables.
+    /// First schema of the user's search path, where pgio creates tables.
     pub schema: Option<String>,
     pub is_superuser: bool,
     pub is_standby: bool,
@@ -60,18 +60,6 @@ impl Server {
     pub fn major(&self) -> u32 {
         self.info.version_num / 10_000
     }
-}
-
-/// Disables timeouts and read-only transactions that the role's defaults may set: an admin session
-/// is mostly idle. Must be the first statement, in a single message, because idle_session_timeout
-/// applies between two messages.
-pub fn lift_limits(client: &mut Client) -> Result<(), postgres::Error> {
-    client.batch_execute(&format!(
-        // '0' means off for a boolean.
-        "SELECT set_config(name, '0', false) FROM pg_settings \
-         WHERE name IN ('default_transaction_read_only', '{}')",
-        TIMEOUTS.join("', '")
-    ))
 }
 
 /// Whether the session ended because the server killed it or was killed; it may accept another one soon.
@@ -134,7 +122,7 @@ pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError>
             "SELECT current_setting('server_version'), current_setting('server_version_num')::int, \
                     current_database()::text, current_setting('shared_buffers'), \
                     current_setting('fsync'), current_setting('full_page_writes'), \
-                    current_schema()::text, \
+                    nullif(current_setting('pgio.schema'), ''), \
                     coalesce(current_setting('is_superuser', true), 'off') = 'on', \
                     pg_is_in_recovery()",
             &[],

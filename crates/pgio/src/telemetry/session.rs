@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use postgres::Client;
 
-use crate::pg::server::{self, ServerError};
-use crate::pg::words;
-use pgio_connect::{self, ConnectError, ConnectParams};
+use crate::pg::server::ServerError;
+use crate::pg::{session, words};
+use pgio_connect::{ConnectError, ConnectParams};
 use pgio_results::Warning;
 
 const SEPARATE_DATABASE: &str = "postgres";
@@ -24,13 +24,12 @@ pub(super) fn choose(params: &ConnectParams) -> ConnectParams {
     let mut own = params.clone();
     own.connect_timeout.get_or_insert(TIMEOUT);
     let separate = own.clone().with_dbname(SEPARATE_DATABASE);
-    let usable = params.dbname != SEPARATE_DATABASE && pgio_connect::connect(&separate).is_ok();
+    let usable = params.dbname != SEPARATE_DATABASE && session::open(&separate).is_ok();
     if usable { separate } else { own }
 }
 
 pub(super) fn open(params: &ConnectParams) -> Result<Client, SessionError> {
-    let mut client = pgio_connect::connect(params)?;
-    server::lift_limits(&mut client)?;
+    let mut client = session::open(params)?;
     let limit = format!("SET statement_timeout = {}", TIMEOUT.as_millis());
     client.batch_execute(&limit)?;
     Ok(client)

@@ -19,7 +19,7 @@ use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
 use crate::pg::control::{Controller, Line};
 use crate::pg::private::PrivateCluster;
-use crate::pg::{pending, server, words};
+use crate::pg::{pending, server, session, words};
 use pgio_connect::interrupt;
 use pgio_connect::{self, ConnectParams};
 
@@ -246,13 +246,10 @@ fn open_again(
 
 /// An undo must neither fail by the limits of a role nor wait for a lost standby.
 fn open(params: &ConnectParams, changed: &ChangedServer) -> Result<Client, TreatmentError> {
-    let mut client = pgio_connect::connect(params).map_err(TreatmentError::Connect)?;
-    server::lift_limits(&mut client)
-        .and_then(|()| client.batch_execute("SET synchronous_commit = local"))
-        .map_err(|source| TreatmentError::Postgres {
-            doing: "prepare a session".to_owned(),
-            source,
-        })?;
+    let mut client = session::open(params).map_err(TreatmentError::Connect)?;
+    client
+        .batch_execute("SET synchronous_commit = local")
+        .map_err(TreatmentError::postgres("prepare a session"))?;
     changed.check(&mut client, params)?;
     Ok(client)
 }

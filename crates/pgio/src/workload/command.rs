@@ -340,10 +340,11 @@ fn read_back(
     }
     let mut params = params.clone();
     params.options = Some(options.to_owned());
+    // As the program's own sessions, with the user's search_path.
     let mut session = pgio_connect::connect(&params)?;
     for (name, _) in settings {
         let found = session
-            .query_one("SELECT current_setting($1)", &[name])
+            .query_one("SELECT pg_catalog.current_setting($1)", &[name])
             .map_err(|source| CommandError::Postgres { doing: "reading a setting", source })?;
         pinned.insert(name.clone(), found.get(0));
     }

@@ -6,7 +6,7 @@ use postgres::{Client, SimpleQueryMessage};
 
 use super::error::EngineError;
 use super::{PlanCheck, Script};
-use crate::pg::server::{self, TIMEOUTS};
+use crate::pg::server::TIMEOUTS;
 
 /// Pins the settings that must not differ between trials, then reads all of them back.
 pub(super) fn pin(
@@ -14,7 +14,6 @@ pub(super) fn pin(
     script: &Script,
     condition: &[(String, String)],
 ) -> Result<BTreeMap<String, String>, EngineError> {
-    server::lift_limits(client).map_err(failed("pinning a setting"))?;
     let mut pinned = BTreeMap::new();
     for name in TIMEOUTS {
         if exists(client, name)? {

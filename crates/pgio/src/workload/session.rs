@@ -21,6 +21,7 @@ use super::sql::fill;
 use super::switching::{Prior, Switches, current_values, expressions};
 use super::{Script, Sessions, SliceArgs, Totals};
 use crate::pg::server::FORCE_FLUSH_SINCE;
+use crate::pg::session;
 use crate::rng;
 use pgio_connect::{self, Canceller};
 use pgio_results::histogram::Histogram;
@@ -124,7 +125,7 @@ fn work(
 ) -> Result<(), EngineError> {
     let received = notices.clone();
     let params = setup.params.clone().with_notices(move |routine| received.push(routine));
-    let mut client = pgio_connect::connect(&params).map_err(EngineError::Connect)?;
+    let mut client = session::open(&params).map_err(EngineError::Connect)?;
     let pid = backend_pid(&mut client)?;
     let canceller = Box::new(pgio_connect::canceller(&client, &params));
     let _ = events.send(Event::Connected { index, pid, canceller });

@@ -307,9 +307,9 @@ fn roles_that_may_not(major: u32) {
     let grant = |sql: &str| db.client().batch_execute(&format!("{sql} {name}")).unwrap();
     let run = || unchanged(&role, &["run", "--run-time", "200ms", "--update-pct", "50"]);
 
-    run().assert_refused(REFUSED, &[&format!("GRANT SELECT ON pgio1 TO {name}")]);
+    run().assert_refused(REFUSED, &[&format!("GRANT SELECT ON public.pgio1 TO {name}")]);
     grant("GRANT SELECT ON pgio1 TO");
-    run().assert_refused(REFUSED, &[&format!("GRANT UPDATE ON pgio1 TO {name}")]);
+    run().assert_refused(REFUSED, &[&format!("GRANT UPDATE ON public.pgio1 TO {name}")]);
     let reads = unchanged(&role, &["run", "--run-time", "200ms"]);
     assert_eq!(reads.code, Some(0), "{reads:?}");
     grant("GRANT UPDATE ON pgio1 TO");

@@ -105,6 +105,10 @@ pub(crate) fn is_installed(program: &str) -> bool {
     there
 }
 
+/// A session with the user's search_path, which also has what pgio's own functions expect.
 pub(crate) fn connect(conninfo: &str) -> Client {
-    Client::connect(conninfo, NoTls).unwrap()
+    let mut client = Client::connect(conninfo, NoTls).unwrap();
+    let schema = "SELECT set_config('pgio.schema', coalesce(current_schema(), ''), false)";
+    client.batch_execute(schema).unwrap();
+    client
 }

@@ -47,6 +47,7 @@ mod managed;
 mod page;
 mod parallel;
 mod planning_pilot;
+mod planted;
 mod polling;
 mod private_cluster;
 mod processes;

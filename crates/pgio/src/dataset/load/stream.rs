@@ -15,7 +15,6 @@ use crate::dataset::mark::Part;
 use crate::dataset::plan::LoadSpec;
 use crate::dataset::sql;
 use crate::host::stop::Stop;
-use crate::pg::server;
 use pgio_results::units::Layout;
 
 /// Rows per COPY statement, 128 MiB of table. The driver reports a server error only at the end of a
@@ -65,9 +64,7 @@ impl From<DatasetError> for StreamError {
 }
 
 pub(super) fn prepare(client: &mut Client) -> Result<(), DatasetError> {
-    server::lift_limits(client)
-        .and_then(|()| client.batch_execute(sql::SESSION))
-        .map_err(|e| DatasetError::from_pg("set up", "a session", e))
+    client.batch_execute(sql::SESSION).map_err(|e| DatasetError::from_pg("set up", "a session", e))
 }
 
 pub(super) fn load_part(

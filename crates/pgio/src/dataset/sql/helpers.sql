@@ -1,4 +1,4 @@
--- Helper objects of workloads: tables and routines in current_schema() whose names begin with pgio,
+-- Helper objects of workloads: tables and routines in pgio.schema whose names begin with pgio,
 -- except the data set, and schemas created for a command of this role. `statement_name` is quoted for use in DROP.
 SELECT 'table' AS kind,
        c.relname::text AS name,
@@ -6,7 +6,7 @@ SELECT 'table' AS kind,
        pg_catalog.obj_description(c.oid, 'pg_class') AS comment
   FROM pg_catalog.pg_class c
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
- WHERE n.nspname = current_schema() AND c.relkind = 'r'
+ WHERE n.nspname = current_setting('pgio.schema') AND c.relkind = 'r'
    AND c.relname LIKE 'pgio%' AND c.relname !~ '^pgio([1-9][0-9]*|_base|_scan)$'
 UNION ALL
 SELECT 'routine',
@@ -16,7 +16,7 @@ SELECT 'routine',
        pg_catalog.obj_description(p.oid, 'pg_proc')
   FROM pg_catalog.pg_proc p
   JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
- WHERE n.nspname = current_schema() AND p.proname LIKE 'pgio%'
+ WHERE n.nspname = current_setting('pgio.schema') AND p.proname LIKE 'pgio%'
 UNION ALL
 SELECT 'schema',
        n.nspname::text,

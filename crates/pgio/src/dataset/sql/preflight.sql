@@ -9,11 +9,11 @@ WITH place AS (
           WHERE d.datname = current_database())
     ) AS tablespace
 )
-SELECT current_schema()::text AS schema,
+SELECT nullif(current_setting('pgio.schema'), '') AS schema,
        current_user::text AS role,
        current_database()::text AS database,
        coalesce(pg_catalog.has_schema_privilege(
-           (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()),
+           (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_setting('pgio.schema')),
            'CREATE'), false) AS may_create,
        current_setting('block_size')::int AS block_size,
        pg_catalog.pg_is_in_recovery() AS in_recovery,

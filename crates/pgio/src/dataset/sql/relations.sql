@@ -1,4 +1,4 @@
--- Tables of current_schema() named in $1 and their indexes, with their tablespaces.
+-- Tables of pgio.schema named in $1 and their indexes, with their tablespaces.
 SELECT n.nspname::text AS schema,
        c.relname::text AS name,
        c.relkind = 'i' AS is_index,
@@ -11,6 +11,6 @@ SELECT n.nspname::text AS schema,
   LEFT JOIN pg_catalog.pg_tablespace own ON own.oid = c.reltablespace
   JOIN pg_catalog.pg_database d ON d.datname = current_database()
   JOIN pg_catalog.pg_tablespace database ON database.oid = d.dattablespace
- WHERE n.nspname = current_schema() AND t.relkind = 'r' AND t.relname = ANY ($1::text[])
+ WHERE n.nspname = current_setting('pgio.schema') AND t.relkind = 'r' AND t.relname = ANY ($1::text[])
  GROUP BY 1, 2, 3, 4, c.oid
  ORDER BY c.oid

@@ -25,5 +25,5 @@ SELECT c.relname::text AS name,
   FROM (SELECT n, 'pgio' || n AS name FROM generate_series(1, $1::int) AS n
         UNION ALL SELECT NULL, 'pgio_scan') AS wanted
   JOIN pg_catalog.pg_class c ON c.relname = wanted.name
-  JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace AND s.nspname = current_schema()
+  JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace AND s.nspname = current_setting('pgio.schema')
  ORDER BY wanted.n NULLS LAST

@@ -18,8 +18,7 @@ use crate::config::experiment::{Condition, Experiment, Target, WorkloadSpec};
 use crate::experiment::live::LiveCell;
 use crate::host::stop::Stop;
 use crate::host::{self, Host, Hosts, LOCAL};
-use crate::pg::leftovers;
-use crate::pg::words;
+use crate::pg::{leftovers, session, words};
 use crate::treatment::{
     self, AdminSession, ChangedServer, Context, Layout, Treatment, TreatmentError,
 };
@@ -131,7 +130,7 @@ fn connect_servers(
 fn connect_read_only(params: &ConnectParams) -> Result<Client, String> {
     let mut params = params.clone().with_application_name(leftovers::UNANNOUNCED);
     params.connect_timeout = Some(params.connect_timeout.map_or(TIMEOUT, |t| t.min(TIMEOUT)));
-    let mut client = pgio_connect::connect(&params).map_err(|e| words::sentence(&e))?;
+    let mut client = session::open(&params).map_err(|e| words::sentence(&e))?;
     client
         .batch_execute("SET default_transaction_read_only = on")
         .map_err(|e| words::sentence(&e))?;

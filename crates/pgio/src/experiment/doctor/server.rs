@@ -22,7 +22,7 @@ use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::private::{self, Origin, VersionRequest};
 use crate::pg::server::{self, Replication, Server};
-use crate::pg::{leftovers, words};
+use crate::pg::{leftovers, session, words};
 use crate::telemetry::{Survey, TelemetrySources};
 use crate::treatment::{AdminSession, ChangedServer, Context, Control, Layout, Machines};
 use pgio_connect::{self, ConnectParams};
@@ -76,7 +76,7 @@ fn check_directory(directory: &Path) -> Check {
 fn check_server(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec<Check> {
     const ID: &str = "server-reachable";
     let params = params.clone().with_application_name(leftovers::UNANNOUNCED);
-    let mut client = match pgio_connect::connect(&params) {
+    let mut client = match session::open(&params) {
         Ok(client) => client,
         Err(error) => {
             let remedy = "correct the connection string (--connect-string, CONNECT_STRING, dsn)";

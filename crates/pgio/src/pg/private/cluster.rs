@@ -28,6 +28,7 @@ use super::{Binaries, Error, ServerVersion, VersionRequest, at};
 use crate::config::experiment::StandbyTarget;
 use crate::host::exec::{CommandLine, SpawnOptions, own_stderr, spawn};
 use crate::host::stop::Stop;
+use crate::pg::session;
 
 const DATABASE: &str = "pgio";
 /// How long an abandoned supervisor may take to remove what it made.
@@ -273,7 +274,7 @@ impl PrivateCluster {
     }
 
     fn connect(&self, database: &str) -> Result<postgres::Client, Error> {
-        Ok(postgres::Client::connect(&self.primary_conninfo_to(database), NoTls)?)
+        connect(&self.primary_conninfo_to(database))
     }
 
     /// After a start of one of the servers, which may be part of an undo: a stop does not end that.
@@ -311,12 +312,18 @@ impl PrivateCluster {
             let from = upstream.and_then(|name| self.layout.member(name));
             let from = from.unwrap_or_else(|| self.layout.primary());
             let conninfo = self.layout.conninfo(from, "postgres");
-            let mut client = postgres::Client::connect(&conninfo, NoTls)?;
+            let mut client = connect(&conninfo)?;
             let position = catch_up::position(&mut client)?;
             catch_up::wait(&mut client, &standby.name, &Goal::Replay(position), stop)?;
         }
         Ok(())
     }
+}
+
+fn connect(conninfo: &str) -> Result<postgres::Client, Error> {
+    let mut client = postgres::Client::connect(conninfo, NoTls)?;
+    session::prepare(&mut client, "a private server")?;
+    Ok(client)
 }
 
 impl fmt::Debug for PrivateCluster {

@@ -139,7 +139,10 @@ pub(super) fn prewarm(client: &mut Client, relations: &Relations) -> Result<(), 
     let schema =
         with_extension(&mut transaction, PREWARM).map_err(TreatmentError::postgres(reading))?;
     let function = quote::qualified(&schema, PREWARM);
-    let sql = format!("SELECT {function}($1::oid::regclass)");
+    // All arguments with their types, since others may have a function of fewer arguments in that schema.
+    let sql = format!(
+        "SELECT {function}($1::oid::regclass, 'buffer'::text, 'main'::text, NULL::bigint, NULL::bigint)"
+    );
     for oid in &relations.oids {
         transaction.execute(&sql, &[oid]).map_err(TreatmentError::postgres(reading))?;
     }

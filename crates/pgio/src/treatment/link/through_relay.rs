@@ -15,6 +15,7 @@ use super::netem::KIND;
 use super::relay::{Impairment, Relay};
 use super::shape::LinkSettings;
 use crate::pg::quote::literal;
+use crate::pg::session;
 use crate::treatment::context::{Context, Pair};
 use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, failed_reading};
 use crate::treatment::error::TreatmentError;
@@ -110,8 +111,10 @@ fn pair(context: &Context<'_>) -> Result<Pair, TreatmentError> {
 }
 
 fn connect(pair: &Pair) -> Result<Client, TreatmentError> {
-    Client::connect(&pair.standby, NoTls)
-        .map_err(TreatmentError::postgres("reach the private standby"))
+    let mut standby = Client::connect(&pair.standby, NoTls)
+        .map_err(TreatmentError::postgres("reach the private standby"))?;
+    session::prepare(&mut standby, "the private standby").map_err(TreatmentError::Connect)?;
+    Ok(standby)
 }
 
 /// Sets the standby's primary_conninfo; none: that of its own configuration.

@@ -24,6 +24,7 @@ use super::pool::{ClientPool, Member};
 use super::session::Session;
 use crate::config::ClientSettings;
 use crate::pg::quote::literal;
+use crate::pg::session;
 use crate::workload::error::EngineError;
 use crate::workload::notice::Notices;
 use crate::workload::participants::Setup;
@@ -107,7 +108,7 @@ fn prepare_first_session(
     setup: &Setup,
     admin: &mut Client,
 ) -> Result<(Route, BTreeMap<String, String>, u32), EngineError> {
-    let (mut client, route) = pgio_connect::reach(params).map_err(EngineError::Connect)?;
+    let (mut client, route) = session::reach(params).map_err(EngineError::Connect)?;
     let pid = prepare::backend_pid(&mut client)?;
     let mut pinned = BTreeMap::new();
     let mut seen = BTreeSet::new();
@@ -240,14 +241,16 @@ fn open_one(plan: &Plan, calls: &Calls, index: u32) -> Result<Session, EngineErr
 
 /// Sets all settings at once and reads them back; returns the process ID of the session.
 fn pin(wire: &mut Wire, pinned: &BTreeMap<String, String>) -> Result<i32, EngineError> {
-    let mut sql = "SELECT pg_backend_pid()".to_owned();
+    let mut sql = format!("{}; SELECT pg_backend_pid()", session::PREAMBLE);
     for (name, value) in pinned {
         // Do not use SET, which takes the text of a list as one element.
         sql.push_str(&format!(", set_config({}, {}, false)", literal(name), literal(value)));
     }
     let asked = wire.query(&sql);
-    let rows = asked.map_err(|source| EngineError::Wire { doing: "pinning a setting", source })?;
-    let mut row = rows.into_iter().next().unwrap_or_default().into_iter();
+    let mut rows =
+        asked.map_err(|source| EngineError::Wire { doing: "pinning a setting", source })?;
+    let mut row = rows.pop().unwrap_or_default().into_iter();
+    session::check(rows).map_err(EngineError::NotInForce)?;
     let pid = row.next().flatten().and_then(|pid| pid.parse().ok());
     for ((name, wanted), found) in pinned.iter().zip(row) {
         let found = found.unwrap_or_default();

@@ -1,9 +1,9 @@
--- The tables of these names in current_schema(), and their indexes. $1: names.
+-- The tables of these names in pgio.schema, and their indexes. $1: names.
 SELECT r.oid AS oid,
        pg_catalog.pg_relation_size(r.oid) AS bytes,
        pg_catalog.pg_relation_filepath(r.oid) AS file
   FROM pg_catalog.pg_class c
-  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = current_schema()
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = current_setting('pgio.schema')
  CROSS JOIN LATERAL (
        SELECT c.oid
        UNION ALL

@@ -9,7 +9,7 @@ use postgres::Client;
 
 use crate::host::Host;
 use crate::host::stop::Stop;
-use crate::pg::{leftovers, server};
+use crate::pg::{leftovers, session};
 use crate::workload::command::{self, CommandError};
 use crate::workload::device::{self, DeviceError};
 use crate::workload::drivers::error::Fault;
@@ -54,7 +54,6 @@ fn check_root(params: &ConnectParams) -> Result<(), ConnectError> {
 pub(super) fn open_admin(params: &ConnectParams, stop: &Stop) -> Result<Client, EngineError> {
     let mut admin = connect(params, stop).map_err(EngineError::Connect)?;
     let failed = |source| EngineError::Postgres { doing: "preparing the admin session", source };
-    server::lift_limits(&mut admin).map_err(failed)?;
     admin.batch_execute("SET synchronous_commit = local").map_err(failed)?;
     Ok(admin)
 }
@@ -62,7 +61,7 @@ pub(super) fn open_admin(params: &ConnectParams, stop: &Stop) -> Result<Client, 
 fn connect(params: &ConnectParams, stop: &Stop) -> Result<Client, ConnectError> {
     let begun = Instant::now();
     loop {
-        let opened = pgio_connect::connect(params);
+        let opened = session::open(params);
         let may_pass = opened.as_ref().is_err_and(ConnectError::has_no_route);
         if !may_pass || begun.elapsed() >= NO_ROUTE_TIMEOUT || stop.requested() {
             return opened;
