@@ -101,17 +101,19 @@ fn original(bench: &Bench, dir: &Path, scale: &Scale) -> Result<Duration, Failur
 
 /// Drops the tables that the original created, in pgio's own private cluster.
 fn drop_originals(bench: &mut Bench) -> Outcome {
-    let tables: Vec<String> = (1..=TABLES).map(|n| format!("pgio{n}")).collect();
+    let tables: Vec<String> = (1..=TABLES).map(|n| format!("public.pgio{n}")).collect();
     bench
         .admin
-        .batch_execute(&format!("DROP TABLE pgio_base, {}", tables.join(", ")))
+        .batch_execute(&format!("DROP TABLE public.pgio_base, {}", tables.join(", ")))
         .map_err(|e| Failure::new(FAILED, e).context("cannot drop the original's tables"))
 }
 
 fn first_read_dirties(bench: &mut Bench) -> Result<i64, Failure> {
     let plan = bench
         .admin
-        .simple_query("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT count(scratch) FROM pgio1")
+        .simple_query(
+            "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT count(scratch) FROM public.pgio1",
+        )
         .map_err(|e| Failure::new(FAILED, e).context("cannot read the loaded table"))?;
     let text = plan.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0),

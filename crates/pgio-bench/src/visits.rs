@@ -4,6 +4,7 @@
 //! The original's `BETWEEN k AND k + N` touches N + 1 rows and counts N. Both ratios are printed: by
 //! its count, and by the rows that it touches.
 
+use postgres::Client;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,9 @@ pub(super) fn run(args: &UpstreamArgs) -> Outcome {
         &[("shared_buffers", "1GB"), ("max_wal_size", "4GB"), ("autovacuum", "off")],
     )?;
     bench.load(&scale, 1, false)?;
-    upstream::create_functions(&scripts, &mut bench.admin)?;
+    // The original finds its tables and functions by search_path.
+    let mut theirs = pgio_connect::connect(&bench.params)?;
+    upstream::create_functions(&scripts, &mut theirs)?;
     output::line(&format!(
         "one session, table of {scale} in shared buffers, {} pairs of {} s\n",
         args.rounds, args.seconds
@@ -52,7 +55,7 @@ pub(super) fn run(args: &UpstreamArgs) -> Outcome {
         let ours: Arc<dyn Workload> = Arc::new(bench.loaded(layer)?);
         let (mut counted, mut touched) = (Vec::new(), Vec::new());
         for _ in 0..args.rounds {
-            let original = original(&mut bench, &scale, *work_unit, args.seconds)?;
+            let original = original(&mut theirs, &scale, *work_unit, args.seconds)?;
             let trial = bench.trial(&ours, Duration::from_millis(300))?;
             let ratio = metric(&trial, "block_visits_per_second") / original;
             counted.push(ratio);
@@ -68,14 +71,13 @@ pub(super) fn run(args: &UpstreamArgs) -> Outcome {
 }
 
 /// Returns visits/s as the original counts them.
-fn original(bench: &mut Bench, scale: &Scale, unit: u64, seconds: u64) -> Result<f64, Failure> {
+fn original(client: &mut Client, scale: &Scale, unit: u64, seconds: u64) -> Result<f64, Failure> {
     let call = format!(
         "SELECT select_blk_touch_cnt FROM mypgio('pgio1', 0, {seconds}, {}, {unit}, 8)",
         scale.blocks()
     );
     let begun = Instant::now();
-    let row = bench
-        .admin
+    let row = client
         .query_one(&call, &[])
         .map_err(|e| Failure::new(TRIAL, e).context("the original's function failed"))?;
     Ok(row.get::<_, i64>(0) as f64 / begun.elapsed().as_secs_f64())

@@ -1,5 +1,6 @@
 //! Why the results database cannot be used. Each message names the database or the right, and what to do.
 
+use crate::pg::trust::Untrusted;
 use pgio_connect::ConnectError;
 
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +20,14 @@ pub enum ArchiveError {
         "schema pgio_results of database {database} was not created by pgio: it has no table schema_version; use another database"
     )]
     NotOurs { database: String },
+    #[error(
+        "schema pgio_results of database {database} belongs to role {owner}, whose code could run with the rights of the superuser {role}; connect as {owner}, or use another database"
+    )]
+    OtherOwner { database: String, role: String, owner: String },
+    #[error(
+        "{0}; remove from it what pgio did not create, connect as its owner, or use another database"
+    )]
+    Untrusted(Untrusted),
     #[error(
         "role {role} lacks CREATE on database {database}, which is required to create the schema pgio_results; run: GRANT CREATE ON DATABASE {database} TO {role}, or run `pgio store` once as another role"
     )]

@@ -7,6 +7,8 @@
 use postgres::{Client, GenericClient};
 
 use super::error::{ArchiveError, failed};
+use crate::pg::quote::fill;
+use crate::pg::trust::{Owners, find_untrusted, is_trusted};
 
 const CREATE: &str = include_str!("sql/create.sql");
 const STATE: &str = include_str!("sql/state.sql");
@@ -50,6 +52,7 @@ struct State {
     owner: Option<String>,
     is_owner: bool,
     is_ours: bool,
+    is_usable: bool,
 }
 
 /// Makes or upgrades the schema as needed, and checks the rights for writing.
@@ -105,8 +108,9 @@ pub fn check_readable(client: &mut impl GenericClient) -> Result<(), ArchiveErro
 }
 
 fn state(client: &mut impl GenericClient) -> Result<State, ArchiveError> {
+    let query = fill(STATE, &[("trusted", &is_trusted("s.nspowner"))]);
     let row =
-        client.query_one(STATE, &[]).map_err(failed("looking for the schema pgio_results"))?;
+        client.query_one(&query, &[]).map_err(failed("looking for the schema pgio_results"))?;
     Ok(State {
         database: row.get(0),
         role: row.get(1),
@@ -114,6 +118,7 @@ fn state(client: &mut impl GenericClient) -> Result<State, ArchiveError> {
         owner: row.get(3),
         is_owner: row.get(4),
         is_ours: row.get(5),
+        is_usable: row.get(6),
     })
 }
 
@@ -126,6 +131,11 @@ fn version(
     if !state.is_ours {
         return Err(ArchiveError::NotOurs { database });
     }
+    if !state.is_usable {
+        let owner = owner.to_owned();
+        return Err(ArchiveError::OtherOwner { database, role, owner });
+    }
+    check_trusted(client)?;
     let usable = client.query_one("SELECT has_schema_privilege('pgio_results', 'USAGE')", &[]);
     if !usable.map_err(failed("checking privileges"))?.get::<_, bool>(0) {
         return Err(ArchiveError::NoUsage { database, role, owner: owner.to_owned() });
@@ -138,6 +148,17 @@ fn version(
         Err(ArchiveError::Newer { database, found, known: VERSION })
     } else {
         Ok(found)
+    }
+}
+
+/// Refuses tables and views that may run code of others, before any of them is used.
+pub(super) fn check_trusted(client: &mut impl GenericClient) -> Result<(), ArchiveError> {
+    let named = WRITES.iter().chain(READS).map(|(name, _)| *name);
+    let names: Vec<&str> = named.chain(["schema_version"]).collect();
+    let found = find_untrusted(client, "pgio_results", &names, Owners::Granting);
+    match found.map_err(failed("checking the schema pgio_results"))? {
+        Some(untrusted) => Err(ArchiveError::Untrusted(untrusted)),
+        None => Ok(()),
     }
 }
 

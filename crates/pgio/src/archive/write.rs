@@ -12,6 +12,7 @@ use postgres::{Client, Transaction};
 
 use super::error::{ArchiveError, failed};
 use super::record::{Record, digest, json, time};
+use super::schema;
 use pgio_results::store::StoredExperiment;
 
 const INSERT: &str = include_str!("sql/insert_experiment.sql");
@@ -44,6 +45,13 @@ pub fn store(client: &mut Client, record: &Record) -> Result<StoreOutcome, Archi
     // Two pgio that store the same run wait for each other instead of failing.
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
     transaction.execute(lock, &[&format!("pgio_results {}", run.run_id)]).map_err(doing())?;
+    // No one can add a trigger between the check and the end of the transaction.
+    let tables: Vec<String> =
+        record.tables.iter().map(|rows| format!("pgio_results.{}", rows.table)).collect();
+    let lock =
+        format!("LOCK TABLE pgio_results.experiments, {} IN ROW EXCLUSIVE MODE", tables.join(", "));
+    transaction.batch_execute(&lock).map_err(doing())?;
+    schema::check_trusted(&mut transaction)?;
     let known = "SELECT experiment_id, digest, \
                  created_at = $3::text::timestamptz AND (manifest ->> 'seed' = $4) IS NOT FALSE, \
                  created_at::text, \

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::DatasetError;
 use super::{mark, sql};
+use crate::pg::trust::is_trusted;
 
 /// A table of the data set, or an index of one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +34,8 @@ pub fn relations(client: &mut Client) -> Result<Vec<Relation>, DatasetError> {
     let failed = |e| DatasetError::from_pg("find", "the data set", e);
     let marked = mark::find(client).map_err(failed)?.into_iter().filter(|n| n.mark.is_some());
     let names: Vec<String> = marked.map(|n| n.part.to_string()).collect();
-    let rows = client.query(sql::RELATIONS, &[&names]).map_err(failed)?;
+    let query = sql::fill(sql::RELATIONS, &[("trusted", &is_trusted("t.relowner"))]);
+    let rows = client.query(&query, &[&names]).map_err(failed)?;
     let relation = |row: &postgres::Row| Relation {
         schema: row.get("schema"),
         name: row.get("name"),

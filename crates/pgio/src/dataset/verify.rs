@@ -10,6 +10,7 @@ use super::mark::{self, Mark, Part, VERSION};
 use super::plan::{LoadSpec, SpaceCheck};
 use super::sql;
 use crate::config::Layer;
+use crate::pg::trust::{Owners, find_untrusted};
 use pgio_results::Warning;
 use pgio_results::units::{Layout, Scale, human};
 
@@ -121,6 +122,15 @@ pub fn check_for_run(
         })
     });
     let mut states: Vec<TableState> = states.collect();
+    // Before anything reads the tables.
+    let marked = states.iter().filter(|state| state.mark.is_some());
+    let names: Vec<String> = marked.map(|state| state.part.to_string()).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let untrusted = find_untrusted(client, &schema, &names, Owners::Trusted)
+        .map_err(|e| DatasetError::from_pg("inspect", "the data set", e))?;
+    if let Some(untrusted) = untrusted {
+        return Err(DatasetError::Untrusted(untrusted));
+    }
     loop {
         let checked = check(&schema, &states, tables, blocks);
         let Err(DatasetError::Damaged { table, .. }) = &checked else { return checked };

@@ -45,13 +45,7 @@ impl Commit {
     }
 
     fn is_ours(&self, admin: &mut Client) -> Result<bool, postgres::Error> {
-        let marked = admin.query_opt(
-            "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-             WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind = 'r' \
-               AND obj_description(c.oid, 'pg_class') = $3",
-            &[&self.schema, &TABLE, &COMMIT_TABLE],
-        )?;
-        Ok(marked.is_some())
+        sql::is_marked(admin, &self.schema, TABLE, COMMIT_TABLE)
     }
 
     pub(super) fn qualified(&self) -> String {

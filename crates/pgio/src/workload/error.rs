@@ -43,7 +43,7 @@ pub enum EngineError {
     )]
     Pooled,
     #[error(
-        "table {0} exists but was not created by pgio: rename it, or let the workload use another schema by the role's search_path"
+        "table {0} exists but was not created by pgio as this role: rename it, or let the workload use another schema by the role's search_path"
     )]
     NotOurs(String),
     #[error(

@@ -3,6 +3,7 @@
 use postgres::Client;
 
 pub(super) use crate::pg::quote::{fill, literal, qualified};
+use crate::pg::trust::is_trusted;
 
 pub(super) const BLOCK: &str = include_str!("sql/block.sql");
 pub(super) const WOVEN: &str = include_str!("sql/woven.sql");
@@ -44,13 +45,14 @@ pub(super) fn record(class: &str, since: &str) -> String {
     fill(RECORD.trim_end(), &[("class", class), ("since", since)])
 }
 
-/// Returns whether the table exists and has exactly this comment.
+/// Returns whether the table exists, has exactly this comment, and belongs to no one else.
 pub(super) fn is_marked(
     client: &mut Client,
     schema: &str,
     table: &str,
     mark: &str,
 ) -> Result<bool, postgres::Error> {
-    let row = client.query_opt(IS_MARKED, &[&schema, &table, &mark])?;
+    let query = fill(IS_MARKED, &[("trusted", &is_trusted("c.relowner"))]);
+    let row = client.query_opt(&query, &[&schema, &table, &mark])?;
     Ok(row.is_some())
 }

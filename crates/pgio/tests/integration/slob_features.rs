@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::command::{CommandResult, TestDatabase, wait_until};
 use crate::fixture::{INSTALLED, spec};
+use crate::workdir::active_sessions;
 
 const SINGLE: &[&str] = &["--work-unit", "1", "--update-work-unit", "1"];
 
@@ -174,6 +175,11 @@ fn scans_are_counted_apart_and_need_their_table() {
 fn a_call_that_works_is_waited_for_however_long_it_takes() {
     let db = TestDatabase::new(INSTALLED);
     db.load(1, "8M");
+    let work = ["--run-time", "3", "--update-pct", "100", "--num-threads", "1"];
+    let mut command = db.command(&[&["run", "--json", "trial.json"], &work[..], SINGLE].concat());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Before, pgio would refuse the trigger.
+    wait_until("the window is open", || active_sessions(&db.conninfo) > 0);
     db.client()
         .batch_execute(
             "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql
@@ -181,8 +187,7 @@ fn a_call_that_works_is_waited_for_however_long_it_takes() {
              CREATE TRIGGER slow BEFORE UPDATE ON pgio1 FOR EACH ROW EXECUTE FUNCTION slow()",
         )
         .unwrap();
-    let work = ["--run-time", "1", "--update-pct", "100", "--num-threads", "1"];
-    let result = db.pgio(&[&["run", "--json", "trial.json"], &work[..], SINGLE].concat());
+    let result = CommandResult::of(child.wait_with_output().unwrap());
     assert!(!result.err.contains("did not end"), "{result:?}");
     let trial = db.record("trial.json");
     assert_eq!(trial["outcome"]["state"], "complete", "{trial:#}");

@@ -3,7 +3,7 @@
 use super::accusations::Expected;
 use super::case::{Case, Fault, Needs};
 use super::inject::{InWindow, execute};
-use super::server::{disturbed, slob, text};
+use super::server::{slob, text};
 use crate::truth::server::{load, private};
 use pgio::cli::exit::{Failure, Outcome};
 use pgio::experiment::event::Event;
@@ -80,7 +80,8 @@ fn by_block(
     let mut slowed = Ok(());
     let analysis = case.analysis(&text, &mut |event| {
         if let (Event::Begins { planned, .. }, Ok(())) = (event, &slowed) {
-            slowed = slow(&dsn, milliseconds(planned.iter().map(|p| p.block).max().unwrap_or(1)));
+            let block = planned.iter().map(|p| p.block).max().unwrap_or(1);
+            slowed = slow(&dsn, milliseconds(block)).and_then(|()| set_trigger(&dsn));
         }
     });
     slowed.and(analysis)
@@ -92,22 +93,34 @@ fn slowed(case: &Case<'_>, steps: &[(f64, u32)]) -> Result<Analysis, Failure> {
     let cluster = slow_table(case, 2)?;
     let dsn = cluster.primary_conninfo();
     let text = text(case, &cluster, WINDOW, &slob("8M", 1, 100), &["disturbed"]);
-    let fault = steps.iter().fold(InWindow::of("disturbed"), |fault, (at, milliseconds)| {
+    let mut fault = steps.iter().fold(InWindow::of("disturbed"), |fault, (at, milliseconds)| {
         fault.at(*at, || slow(&dsn, *milliseconds))
     });
-    disturbed(case, &text, fault)
+    let mut set = Ok(());
+    let analysis = case.analysis(&text, &mut |event| {
+        if let Event::Begins { .. } = event {
+            set = set_trigger(&dsn);
+        }
+        fault.observe(event);
+    })?;
+    set.and(fault.injected())?;
+    Ok(analysis)
 }
 
-/// Starts a server with a table of which each row takes this long to update.
+/// Starts a server with a table of which each row takes this long to update, once [`set_trigger`] was called.
 fn slow_table(case: &Case<'_>, milliseconds: u32) -> Result<PrivateCluster, Failure> {
     let cluster = private(case.round.pg, None, &[])?;
     load(&cluster, "8M")?;
     let dsn = cluster.primary_conninfo();
     slow(&dsn, milliseconds)?;
-    let trigger =
-        "CREATE TRIGGER slow BEFORE UPDATE ON pgio1 FOR EACH ROW EXECUTE FUNCTION public.slow()";
-    execute(&dsn, trigger)?;
     Ok(cluster)
+}
+
+/// Not before the first trial, since pgio refuses tables with triggers.
+fn set_trigger(dsn: &str) -> Outcome {
+    let trigger = "DROP TRIGGER IF EXISTS slow ON pgio1; \
+         CREATE TRIGGER slow BEFORE UPDATE ON pgio1 FOR EACH ROW EXECUTE FUNCTION public.slow()";
+    execute(dsn, trigger)
 }
 
 fn slow(dsn: &str, milliseconds: u32) -> Outcome {

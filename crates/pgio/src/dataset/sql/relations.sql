@@ -12,5 +12,6 @@ SELECT n.nspname::text AS schema,
   JOIN pg_catalog.pg_database d ON d.datname = current_database()
   JOIN pg_catalog.pg_tablespace database ON database.oid = d.dattablespace
  WHERE n.nspname = current_setting('pgio.schema') AND t.relkind = 'r' AND t.relname = ANY ($1::text[])
+   AND {trusted}
  GROUP BY 1, 2, 3, 4, c.oid
  ORDER BY c.oid

@@ -55,6 +55,9 @@ fn remedy(error: &SlobError) -> &'static str {
         SlobError::Dataset(DatasetError::NotOurs { .. }) => {
             "drop the table if you do not need it, or use another database or schema"
         }
+        SlobError::Dataset(DatasetError::Untrusted(_)) => {
+            "connect as the owner of the tables, or load again with `pgio setup`"
+        }
         SlobError::Dataset(_) | SlobError::Resolve(_) | SlobError::Engine(_) => {
             "load it with `pgio setup`, or correct the keys"
         }

@@ -117,6 +117,7 @@ fn check_server(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec
     checks.extend(settings::judge(subject, &row, &mut client));
     checks.push(check_other_sessions(&row));
     checks.extend(check_pgio_sessions(row.get("ours")));
+    checks.extend(check_event_triggers(row.get("event_triggers")));
     let survey = Survey {
         params: &params,
         server: &found,
@@ -217,6 +218,19 @@ fn check_pgio_sessions(ours: i64) -> Option<Check> {
             "sessions-of-pgio",
             format!("{ours} sessions of a running or killed pgio"),
             "wait until that run ends; if none is running, `pgio undo --connect` ends the sessions",
+        )
+    })
+}
+
+/// Names what superusers have made the database run in sessions of pgio, too.
+fn check_event_triggers(names: Option<String>) -> Option<Check> {
+    names.map(|names| {
+        Check::warning(
+            "event-triggers",
+            format!(
+                "event triggers of this database run where pgio creates or drops tables: {names}"
+            ),
+            "use a database without them",
         )
     })
 }

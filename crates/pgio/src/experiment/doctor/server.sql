@@ -21,4 +21,6 @@ SELECT current_setting('fsync') AS fsync,
        (SELECT count(*) FROM pg_stat_activity
         WHERE application_name LIKE 'pgio:%' AND pid <> pg_backend_pid()) AS ours,
        pg_size_bytes(current_setting('shared_buffers')) AS shared_buffers,
-       current_setting('track_io_timing') = 'on' AS track_io_timing
+       current_setting('track_io_timing') = 'on' AS track_io_timing,
+       (SELECT string_agg(evtname::text, ', ' ORDER BY evtname) FROM pg_event_trigger WHERE evtenabled <> 'D')
+           AS event_triggers

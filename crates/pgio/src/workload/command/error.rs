@@ -27,7 +27,7 @@ pub enum CommandError {
     #[error("metric `{name}`: {why}; end of {place}: {excerpt}")]
     Metric { name: String, why: String, place: String, excerpt: String },
     #[error(
-        "schema {0} exists and was not created by pgio: rename it, or set another schema in [workload]"
+        "schema {0} exists and was not created by pgio as this role: rename it, or set another schema in [workload]"
     )]
     NotOurs(String),
     #[error(

