@@ -312,7 +312,7 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "common-start",
-        "",
+        "a session started after the window's end",
         "a session started later than 2 % into the window",
         "use fewer sessions or longer windows",
     ),

@@ -251,14 +251,13 @@ fn deadlocks(trial: &Trial) -> Option<Check> {
 /// Checks the common start: the original launched sessions one after the other, which inflated its rates.
 pub(super) fn common_start(late: f64, window: f64) -> Check {
     const ID: &str = "common-start";
+    let message = format!("a session started {:.0} ms late", late * 1e3);
     if late <= window * LATE_SHARE {
         Check::ok(ID, format!("all sessions started within {:.1} ms", late * 1e3))
+    } else if late < window {
+        Check::warning(ID, message, checks::remedy(ID))
     } else {
-        Check::warning(
-            ID,
-            format!("a session started {:.0} ms late", late * 1e3),
-            "use fewer sessions or longer windows",
-        )
+        Check::invalid(ID, message, checks::remedy(ID))
     }
 }
 
@@ -465,6 +464,14 @@ mod tests {
         assert_eq!(verdict(&trial, &flushed(1500.0)), lying(CheckVerdict::Ok));
         trial.outcome = Outcome::Interrupted;
         assert_eq!(verdict(&trial, &flushed(3.0)), None);
+    }
+
+    #[test]
+    fn a_session_that_starts_after_the_end_invalidates_the_trial() {
+        let verdict = |late| common_start(late, 2.0).verdict;
+        assert_eq!(verdict(0.04), CheckVerdict::Ok);
+        assert_eq!((verdict(0.05), verdict(1.9)), (CheckVerdict::Warning, CheckVerdict::Warning));
+        assert_eq!(verdict(2.0), CheckVerdict::Invalid);
     }
 
     #[test]

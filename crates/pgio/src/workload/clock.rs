@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use postgres::{Client, SimpleQueryMessage};
 
 use super::error::EngineError;
-use super::prepare;
+use super::{prepare, slice};
 
 /// One moment on two clocks.
 #[derive(Debug, Clone, Copy)]
@@ -186,13 +186,13 @@ impl ClockReading {
 /// Asks for the server's clock in one round trip; a query with parameters would take two.
 fn query_clock(admin: &mut Client) -> Result<f64, EngineError> {
     let answer = admin
-        .simple_query("SELECT date_part('epoch', clock_timestamp())")
+        .simple_query("SELECT (date_part('epoch', clock_timestamp()) * 1e6)::bigint")
         .map_err(prepare::failed("reading the server's clock"))?;
     let text = answer.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,
     });
-    let clock = text.and_then(|text| text.parse().ok());
+    let clock = text.and_then(|text| text.parse().ok()).map(slice::seconds);
     clock.ok_or_else(|| EngineError::Clock("the server did not return its clock".to_owned()))
 }
 

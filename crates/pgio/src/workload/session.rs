@@ -16,7 +16,7 @@ use super::plan::SHORTEST_TURN;
 use super::prepare::{
     backend_pid, check_plan, check_privileges, failed, pin, server_clock, version_num,
 };
-use super::slice::{SliceResult, woven_statement};
+use super::slice::{SliceResult, seconds, woven_statement};
 use super::sql::fill;
 use super::switching::{Prior, Switches, current_values, expressions};
 use super::{Script, Sessions, SliceArgs, Totals};
@@ -184,7 +184,7 @@ fn parse_result<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, EngineE
 }
 
 fn slice_work(slice: SliceResult) -> Result<SliceWork, EngineError> {
-    let (began, ended) = (slice.began, slice.ended);
+    let (began, ended) = (seconds(slice.began_us), seconds(slice.ended_us));
     let totals = Totals::from_slice(slice)
         .ok_or_else(|| EngineError::Slice("too many buckets".to_owned()))?;
     Ok(SliceWork { totals, began, ended })
@@ -294,12 +294,12 @@ impl Session<'_> {
                 (None, halves)
             }
             Some(text) => {
-                let (began, first, second): (f64, SliceResult, SliceResult) = parse_result(&text)?;
+                let (began, first, second): (i64, SliceResult, SliceResult) = parse_result(&text)?;
                 // A timestamptz is rounded to a microsecond.
-                if first.began < order.ends[0] - 2e-6 {
+                if seconds(first.began_us) < order.ends[0] - 2e-6 {
                     return Err(EngineError::ClockSetBack);
                 }
-                (Some(began), [slice_work(first)?, slice_work(second)?])
+                (Some(seconds(began)), [slice_work(first)?, slice_work(second)?])
             }
         };
         self.advance_turn(&halves);

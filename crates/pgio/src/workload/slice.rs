@@ -49,6 +49,11 @@ fn or_null<T: ToString>(value: Option<T>) -> String {
     value.map_or("NULL".to_owned(), |v| v.to_string())
 }
 
+/// Returns a moment in seconds.
+pub(super) fn seconds(us: i64) -> f64 {
+    us as f64 / 1e6
+}
+
 /// Formats a moment of the server's clock; a timestamptz holds microseconds.
 fn timestamp(epoch_seconds: f64) -> String {
     if epoch_seconds.is_finite() {
@@ -61,9 +66,9 @@ fn timestamp(epoch_seconds: f64) -> String {
 /// The JSON that a workload's block writes to `pgio.result`.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct SliceResult {
-    /// Seconds since the epoch on the server's clock.
-    pub began: f64,
-    pub ended: f64,
+    /// Since the epoch on the server's clock.
+    pub began_us: i64,
+    pub ended_us: i64,
     #[serde(default)]
     pub blocks_read: u64,
     #[serde(default)]
@@ -75,14 +80,14 @@ pub(super) struct SliceResult {
     #[serde(default)]
     pub rows_lost: u64,
     #[serde(default)]
-    pub counts: BTreeMap<String, f64>,
+    pub counts: BTreeMap<String, i64>,
     classes: BTreeMap<String, ClassResult>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 struct ClassResult {
-    us: f64,
-    max: f64,
+    us: i64,
+    max: i64,
     h: Vec<u64>,
 }
 
@@ -170,7 +175,8 @@ impl Totals {
     pub(super) fn from_slice(slice: SliceResult) -> Option<Totals> {
         let mut histograms = BTreeMap::new();
         for (class, c) in slice.classes {
-            histograms.insert(class, Histogram::from_parts(&c.h, c.us * 1e3, c.max * 1e3)?);
+            let [sum, max] = [c.us, c.max].map(|us| us as f64 * 1e3);
+            histograms.insert(class, Histogram::from_parts(&c.h, sum, max)?);
         }
         Some(Totals {
             histograms,
@@ -180,7 +186,7 @@ impl Totals {
             rows_inserted: slice.rows_inserted,
             rows_lost: slice.rows_lost,
             deadlocks: slice.deadlocks,
-            counts: slice.counts,
+            counts: slice.counts.into_iter().map(|(name, n)| (name, n as f64)).collect(),
             ..Totals::default()
         })
     }
@@ -253,8 +259,8 @@ mod tests {
 
     #[test]
     fn a_slice_is_read_and_merged() {
-        let json = r#"{"began":1.0,"ended":2.0,"blocks_read":255,"rows_updated":8,
-            "counts":{"hot":3},"classes":{"read":{"us":10.0,"max":10.0,"h":[0,0,1]}}}"#;
+        let json = r#"{"began_us":1000000,"ended_us":2000000,"blocks_read":255,"rows_updated":8,
+            "counts":{"hot":3},"classes":{"read":{"us":10,"max":10,"h":[0,0,1]}}}"#;
         let slice: SliceResult = serde_json::from_str(json).unwrap();
         let mut totals = Totals::from_slice(slice).unwrap();
         totals.merge(&totals.clone());

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::command::{CommandResult, TestDatabase, wait_until};
 use crate::fixture::{INSTALLED, NEWEST, connect, shared_primary, spec};
+use crate::workdir::{Workdir, experiment};
 
 /// The oldest that is supported.
 const OLDEST: u32 = 13;
@@ -416,6 +417,32 @@ fn a_roles_timeouts_do_not_break_a_run() {
 #[test]
 fn a_roles_timeouts_do_not_break_a_run_on_the_newest() {
     timeouts_are_pinned(NEWEST);
+}
+
+/// Numbers come from the server as text.
+#[test]
+fn numbers_do_not_depend_on_the_settings_of_a_role_or_a_condition() {
+    let db = TestDatabase::new(INSTALLED);
+    db.load(1, "8M");
+    let rounding = db.new_role("rounding", "SUPERUSER");
+    let set = format!("ALTER ROLE {} SET extra_float_digits = -10", rounding.user);
+    db.client().batch_execute(&set).unwrap();
+    let is_right = |trial: &Value| {
+        let seconds = trial["window"]["seconds"].as_f64().unwrap();
+        assert!((0.4..60.0).contains(&seconds), "{seconds}");
+        let latency = metric(trial, "commit_latency_mean");
+        assert!(latency > 0.0 && latency < seconds, "{latency}");
+    };
+    is_right(&rounding.trial(&[SHORT, &["--update-pct", "50"]].concat()));
+    let conditions = [("plain", ""), ("rounded", "extra_float_digits = -10")];
+    for woven in ["false", "\"50ms\""] {
+        let dir = Workdir::new();
+        let keys = format!("blocks = 1\nduration = \"400ms\"\naa = false\nweave = {woven}");
+        dir.compare(&experiment(&rounding.conninfo, &keys, "", &conditions)).expect(0, &[]);
+        let trials = dir.trials();
+        assert_eq!(trials.len(), 2);
+        trials.iter().for_each(is_right);
+    }
 }
 
 fn a_modest_role_runs(major: u32) {

@@ -17,6 +17,7 @@ use crate::experiment::target::Target;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::server::Connections;
+use crate::pg::session::SEARCH_PATH;
 use crate::treatment::{self, Prepared, Resource, Touch, Treatment, TreatmentError, Treatments};
 use crate::workload::{self, NeededSessions, SessionSettings};
 use pgio_results::sweep::Cell;
@@ -241,6 +242,12 @@ fn useless_settings(names: &[String], reach: SessionSettings, kind: &str) -> Opt
                  for the sessions that work there (ALTER ROLE … SET) in a `command` treatment, or use another workload"
             )
         }),
+        SessionSettings::OnceOpen if names.clone().any(|name| name == SEARCH_PATH.0) => {
+            Some(format!(
+                "the sessions of the workload `{kind}` have {} = {} so that objects of others are not found, and name their tables with the schema: use the workload `command`",
+                SEARCH_PATH.0, SEARCH_PATH.1
+            ))
+        }
         SessionSettings::OnceOpen => {
             listed(names.filter(|name| READ_AT_START.contains(name))).map(|names| {
                 format!(
@@ -325,6 +332,9 @@ mod tests {
         let why = useless(&all, SessionSettings::Nowhere).unwrap();
         assert!(why.starts_with("work_mem, session_preload_libraries would be set in"), "{why}");
         assert_eq!(useless(&[], SessionSettings::Nowhere), None);
+        assert_eq!(useless(&["search_path"], SessionSettings::AtStart), None);
+        let why = useless(&["work_mem", "search_path"], SessionSettings::OnceOpen).unwrap();
+        assert!(why.contains("`commit` have search_path = pg_catalog, pg_temp"), "{why}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use postgres::Client;
 pub fn server_name(client: &mut Client) -> Result<String, postgres::Error> {
     let row = client.query_one(
         "SELECT coalesce(current_setting('port', true), '') || '/' || \
-                extract(epoch FROM pg_postmaster_start_time())::text || '/' || current_database()",
+                (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text || '/' || current_database()",
         &[],
     )?;
     Ok(row.get(0))

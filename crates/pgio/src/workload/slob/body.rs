@@ -74,8 +74,9 @@ pub(super) fn body(slob: &Slob, session: u32, own: &str) -> String {
         counts.join("\n").trim_end().to_owned()
     };
     let exit = if f.work_loop.is_some() { "" } else { "            EXIT WHEN t0 >= until_at;" };
-    let listed =
-        |names: &[&str]| names.iter().map(|n| format!("'{n}', {n}")).collect::<Vec<_>>().join(", ");
+    let listed = |names: &[&str]| {
+        names.iter().map(|n| format!("'{n}', {n}::bigint")).collect::<Vec<_>>().join(", ")
+    };
     fill(
         sql::SLOB,
         &[
@@ -119,7 +120,7 @@ pub(super) fn body(slob: &Slob, session: u32, own: &str) -> String {
 
 fn class_result(class: &str) -> String {
     format!(
-        "\n            '{class}', json_build_object('us', {class}_us, 'max', {class}_max, 'h', {class}_h),"
+        "\n            '{class}', json_build_object('us', {class}_us::bigint, 'max', {class}_max::bigint, 'h', {class}_h),"
     )
 }
 
@@ -249,7 +250,8 @@ fn add_think_time(pieces: &mut Pieces, think: &Think, release: bool) {
     pieces.variable("thinks_until float8 := 0");
     pieces.variable("deadline CONSTANT float8 := date_part('epoch', until_at)");
     pieces.before += sql::THINK_ON;
-    pieces.after += "    PERFORM set_config('pgio.thinks_until', thinks_until::text, false);\n";
+    pieces.after +=
+        "    PERFORM set_config('pgio.thinks_until', (thinks_until * 1e6)::bigint::text, false);\n";
     let (shortest, longest) = (think.shortest.as_secs_f64(), think.longest.as_secs_f64());
     pieces.call_ends += &fill(
         sql::THINK,

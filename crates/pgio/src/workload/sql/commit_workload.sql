@@ -3,7 +3,7 @@ DECLARE
     start_at        CONSTANT timestamptz := {start_at}; -- wait for this moment; NULL: at once
     until_at        CONSTANT timestamptz := {until_at}; -- no transaction begins after this moment
     at_most         CONSTANT bigint := {at_most};       -- nor after this many calls; NULL: no limit
-    began           float8;
+    began           bigint;
     t0              timestamptz;
     t1              timestamptz;
     us              float8;
@@ -20,7 +20,7 @@ BEGIN
     IF start_at IS NOT NULL THEN
         PERFORM pg_sleep(date_part('epoch', start_at - clock_timestamp()));
     END IF;
-    began := date_part('epoch', clock_timestamp());
+    began := (date_part('epoch', clock_timestamp()) * 1e6)::bigint;
     LOOP
         t1 := clock_timestamp();
         EXIT WHEN t1 >= until_at OR commits >= at_most;
@@ -31,10 +31,10 @@ BEGIN
 {record_transaction}
     END LOOP;
     PERFORM set_config('pgio.result', json_build_object(
-        'began', began,
-        'ended', date_part('epoch', clock_timestamp()),
+        'began_us', began,
+        'ended_us', (date_part('epoch', clock_timestamp()) * 1e6)::bigint,
         'rows_inserted', rows_inserted,
         'classes', json_build_object(
-            'transaction', json_build_object('us', transaction_us, 'max', transaction_max, 'h', transaction_h),
-            'commit', json_build_object('us', commit_us, 'max', commit_max, 'h', commit_h)))::text, false);
+            'transaction', json_build_object('us', transaction_us::bigint, 'max', transaction_max::bigint, 'h', transaction_h),
+            'commit', json_build_object('us', commit_us::bigint, 'max', commit_max::bigint, 'h', commit_h)))::text, false);
 END

@@ -10,6 +10,8 @@
 -- round(16 * log2(greatest(x, 0.5))); 16 / ln(2) is 23.0831. The last of 512 buckets takes all that is
 -- longer. The histogram gives the counts.
 --
+-- All numbers of the result are whole, in microseconds: the text of a float8 depends on extra_float_digits.
+--
 -- A slice always ends at its deadline, so that a stop takes effect at once. A pending COMMIT runs at
 -- the end of the slice, inside the measured time.
 DECLARE
@@ -19,7 +21,7 @@ DECLARE
     seed           CONSTANT float8 := {seed};           -- NULL: the stream of the slice before
     read_span      CONSTANT bigint := keys - {work_unit} + 1;
     update_span    CONSTANT bigint := keys - {update_work_unit} + 1;
-    began          float8;
+    began          bigint;
     t0             timestamptz;
     us             float8;
     b              int;
@@ -48,7 +50,7 @@ BEGIN
     IF start_at IS NOT NULL THEN
         PERFORM pg_sleep(date_part('epoch', start_at - clock_timestamp()));
     END IF;
-    began := date_part('epoch', clock_timestamp());
+    began := (date_part('epoch', clock_timestamp()) * 1e6)::bigint;
 {before}
     LOOP
 {call_begins}
@@ -76,15 +78,15 @@ BEGIN
 {last_commit}
 {after}
     PERFORM set_config('pgio.result', json_build_object(
-        'began', began,
-        'ended', date_part('epoch', clock_timestamp()),
+        'began_us', began,
+        'ended_us', (date_part('epoch', clock_timestamp()) * 1e6)::bigint,
         'blocks_read', blocks_read,
         'rows_updated', rows_updated,
         'deadlocks', deadlocks,
         'rows_lost', rows_lost,
         'counts', json_build_object({counts}),
         'classes', json_build_object({classes}
-            'read', json_build_object('us', read_us, 'max', read_max, 'h', read_h),
-            'update', json_build_object('us', update_us, 'max', update_max, 'h', update_h),
-            'commit', json_build_object('us', commit_us, 'max', commit_max, 'h', commit_h)))::text, false);
+            'read', json_build_object('us', read_us::bigint, 'max', read_max::bigint, 'h', read_h),
+            'update', json_build_object('us', update_us::bigint, 'max', update_max::bigint, 'h', update_h),
+            'commit', json_build_object('us', commit_us::bigint, 'max', commit_max::bigint, 'h', commit_h)))::text, false);
 END

@@ -4,7 +4,7 @@
 -- guard began, and those of both halves.
 DO $pgio$
 DECLARE
-    weave_began   CONSTANT float8 := date_part('epoch', clock_timestamp());
+    weave_began   CONSTANT bigint := (date_part('epoch', clock_timestamp()) * 1e6)::bigint;
     weave_ends    CONSTANT timestamptz[] := ARRAY[{ends}];
     weave_results text[];
 BEGIN
