@@ -3,7 +3,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::degraded;
 use super::interval::Interval;
 use super::totals::Totals;
 use super::verdict::{Bound, Decision, Gate, Verdict};
@@ -89,6 +88,9 @@ pub struct Comparison {
     pub warnings: Vec<String>,
 }
 
+/// The metric from which stalls are told.
+pub(super) const DEGRADED_TIME: &str = "degraded_time";
+
 /// The comparisons that are judged together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FamilyKind {
@@ -117,7 +119,7 @@ impl Comparison {
             FamilyKind::Question
         } else if self.explains {
             FamilyKind::OperationTime
-        } else if self.metric == degraded::SHARE {
+        } else if self.metric == DEGRADED_TIME {
             FamilyKind::DegradedTime
         } else {
             FamilyKind::Secondary

@@ -20,7 +20,7 @@ use pgio_results::operation::{Class, Work};
 use pgio_results::store::Manifest;
 use pgio_results::{Metric, Trial};
 
-pub(super) const SHARE: &str = "degraded_time";
+pub(super) use super::comparison::DEGRADED_TIME as SHARE;
 pub(super) const LONGEST: &str = "degraded_longest";
 
 /// A slice is degraded below this share of the median rate.

@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use super::comparison::{Comparison, FamilyKind};
 use super::interval::Interval;
 use super::pairing::Arm;
-use super::screening;
 use super::verdict::{ALPHA, Decision, Verdict};
 use pgio_results::store::Manifest;
 
@@ -68,7 +67,7 @@ fn spread_of(
 ) -> Option<Spread> {
     let pooled = spreads.get(&c.metric).copied();
     // Each effect of a factorial design is one of all cells.
-    if screening::factorial(manifest).is_some() {
+    if manifest.screening.as_ref().is_some_and(|screening| screening.design.is_factorial()) {
         return pooled;
     }
     let own = |c: &Comparison| spread::of_pair(c.sd_log?, c.blocks);
