@@ -12,7 +12,6 @@ pub mod memory;
 use self::cgroup::Cgroup;
 use self::huge_pages::HugePages;
 use super::body::{self, Body};
-use super::context::Context;
 use super::contract::{Kind, Treatment};
 use super::error::TreatmentError;
 use super::record::Record;
@@ -51,35 +50,6 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
         Some("cgroup") => Ok(Box::new(Cgroup::new(leave))),
         _ => Ok(Box::new(HugePages { leave, host })),
     }
-}
-
-/// Returns the value of a setting under the condition.
-fn setting(name: &str, context: &mut Context<'_>) -> Result<String, TreatmentError> {
-    let requested = context.layout.settings.iter().rfind(|(set, _)| set == name);
-    if let Some((_, value)) = requested {
-        return Ok(value.clone());
-    }
-    let failed = TreatmentError::postgres(format!("read the setting {name}"));
-    let row = context.admin()?.query_one("SELECT current_setting($1)", &[&name]).map_err(failed)?;
-    Ok(row.get(0))
-}
-
-/// Refuses a server whose shared memory is in huge pages: it is then no part of the memory that a ballast leaves, and
-/// the condition would have a larger page cache than one without. With `try` they are used if there are some.
-fn refuse_huge_pages(
-    way: &str,
-    has_pages: bool,
-    context: &mut Context<'_>,
-) -> Result<(), TreatmentError> {
-    let value = setting("huge_pages", context)?.to_lowercase();
-    if value == "off" || value == "try" && !has_pages {
-        return Ok(());
-    }
-    Err(TreatmentError::Refused(format!(
-        "huge_pages is `{value}`, and huge pages are no part of the memory that a ballast by {way} leaves, so that this \
-         condition would have more page cache than one without them: set huge_pages = \"off\" in every condition with a \
-         ballast, or use a data set larger than memory instead"
-    )))
 }
 
 fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {

@@ -36,12 +36,16 @@ impl Pulse {
         // Without the thread no gap is found.
         let _ = thread::Builder::new().name("pulse".to_owned()).spawn(move || {
             let mut last = (Instant::now(), boot_time());
-            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(BEAT) {
+            loop {
+                let goes_on = ended.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout);
                 let now = (Instant::now(), boot_time());
                 let length = now.1.saturating_sub(last.1);
                 if length >= MIN_GAP {
                     let suspended = length.saturating_sub(now.0 - last.0);
                     let _ = sender.send(Gap { began: last.0, ended: now.0, suspended });
+                }
+                if !goes_on {
+                    return;
                 }
                 last = now;
             }
@@ -51,8 +55,7 @@ impl Pulse {
 
     /// Returns the longest time in seconds for which the process stood still between these moments.
     pub(super) fn longest_gap(self, from: Instant, to: Instant) -> f64 {
-        // Lets a thread that is late now note it.
-        thread::sleep(BEAT);
+        // The thread notes whether it is late, and ends.
         drop(self.end);
         let inside = self.gaps.iter().map(|gap| overlap(gap, from, to));
         inside.max().unwrap_or_default().as_secs_f64()

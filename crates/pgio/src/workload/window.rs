@@ -103,10 +103,10 @@ impl<'a> OpenWindow<'a> {
 
     /// Reports that the last operation ended at this moment.
     pub(super) fn close(&mut self, at: Instant) {
+        (self.listener)(self.admin, WindowEvent::Closed(at));
         if let Some(pulse) = self.pulse.take() {
             self.outcome.stood_still = pulse.longest_gap(self.start.at, at);
         }
-        (self.listener)(self.admin, WindowEvent::Closed(at));
         // The listener may have waited for other drivers.
         self.note_progress();
     }

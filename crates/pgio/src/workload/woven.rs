@@ -61,9 +61,9 @@ impl SessionPool {
         listener(admin, WindowEvent::Opened(clock.reading.at));
         let mut woven = Woven::new(plan, clock.reading, count);
         let mut failure = self.run_rounds(admin, plan, &mut clock, &mut woven, listener)?;
+        listener(admin, WindowEvent::Closed(woven.ended));
         let stood_still = pulse.longest_gap(woven.opened, woven.ended);
         woven.conditions.iter_mut().for_each(|c| c.outcome.stood_still = stood_still);
-        listener(admin, WindowEvent::Closed(woven.ended));
         if failure.is_none() {
             // A server that does not answer is reported by what is read of it next.
             let _ = clock.read(admin);

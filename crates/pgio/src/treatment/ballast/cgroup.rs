@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::huge_pages::{KIND, read_memory};
-use super::{refuse_huge_pages, setting};
+use super::huge_pages::{KIND, read_memory, refuse_huge_pages, setting};
 use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec};

@@ -14,7 +14,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::memory::Memory;
-use super::refuse_huge_pages;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::check_writable;
@@ -236,6 +235,35 @@ struct HugePagesInForce {
 /// The resource that a ballast changes.
 pub fn memory_resource(host: &Host) -> Resource {
     Resource::on(host, "memory")
+}
+
+/// Returns the value of a setting under the condition.
+pub(super) fn setting(name: &str, context: &mut Context<'_>) -> Result<String, TreatmentError> {
+    let requested = context.layout.settings.iter().rfind(|(set, _)| set == name);
+    if let Some((_, value)) = requested {
+        return Ok(value.clone());
+    }
+    let failed = TreatmentError::postgres(format!("read the setting {name}"));
+    let row = context.admin()?.query_one("SELECT current_setting($1)", &[&name]).map_err(failed)?;
+    Ok(row.get(0))
+}
+
+/// Refuses a server whose shared memory is in huge pages: it is then no part of the memory that a ballast leaves, and
+/// the condition would have a larger page cache than one without. With `try` they are used if there are some.
+pub(super) fn refuse_huge_pages(
+    way: &str,
+    has_pages: bool,
+    context: &mut Context<'_>,
+) -> Result<(), TreatmentError> {
+    let value = setting("huge_pages", context)?.to_lowercase();
+    if value == "off" || value == "try" && !has_pages {
+        return Ok(());
+    }
+    Err(TreatmentError::Refused(format!(
+        "huge_pages is `{value}`, and huge pages are no part of the memory that a ballast by {way} leaves, so that this \
+         condition would have more page cache than one without them: set huge_pages = \"off\" in every condition with a \
+         ballast, or use a data set larger than memory instead"
+    )))
 }
 
 impl Treatment for HugePages {

@@ -4,8 +4,9 @@ use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
 
 use super::{check, in_namespace_or_rerun, refused};
+use crate::disk::is_root;
 use crate::fixture::{INSTALLED, connect, spec};
-use crate::workdir::{Workdir, condition_of, tolerate, wait_until};
+use crate::workdir::{Workdir, condition_of, experiment_on, tolerate, wait_until};
 
 /// Returns the value of this evidence before the window.
 fn before<'a>(trial: &'a Value, what: &str) -> &'a str {
@@ -80,4 +81,23 @@ fn an_impossible_cache_is_refused_and_changes_nothing() {
     let left: i64 = connect(&dsn).query_one(sql, &[]).unwrap().get(0);
     assert_eq!(left, 1, "plpgsql alone");
     wait_until("all sessions are gone", || crate::workdir::pgio_sessions(&dsn) == 0);
+}
+
+#[test]
+fn a_ballast_is_refused_where_a_setting_changes_what_it_leaves() {
+    if !is_root("ballast") {
+        return;
+    }
+    let target = format!("private = true\npg = {INSTALLED}");
+    let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
+    for (settings, why) in [
+        ("huge_pages = \"on\"", "huge pages are no part of the memory that a ballast"),
+        ("shared_buffers = \"1GB\"", "is too little: shared_buffers and processes need at least"),
+    ] {
+        let dir = Workdir::new();
+        let text = experiment_on(&target, keys, "", &[("small", settings)]);
+        let text = text + "ballast = { leave = \"150M\", way = \"cgroup\" }\n";
+        dir.compare(&text).expect(4, &["condition `small`", why]);
+        assert!(!dir.out().exists());
+    }
 }
