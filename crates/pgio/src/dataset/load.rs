@@ -153,9 +153,12 @@ fn load_locked(
         let done = shared.loaded.load(Ordering::Relaxed);
         on_event(LoadEvent::Progress { done, total, elapsed: started.elapsed() });
     })
-    .map_err(|error| match error.is_disk_full() {
-        true => remove_load(admin, &preflight.schema, &shared, error),
-        false => error,
+    .map_err(|error| {
+        if error.is_disk_full() {
+            remove_load(admin, &preflight.schema, &shared, error)
+        } else {
+            error
+        }
     })?;
     let dropped = drop_surplus(admin, &preflight, spec)?;
     on_event(LoadEvent::GroupComplete { elapsed: started.elapsed() });

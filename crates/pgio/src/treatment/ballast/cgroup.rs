@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::huge_pages::{KIND, read_memory, refuse_huge_pages, setting};
+use super::huge_pages::{KIND, refuse_huge_pages, setting};
 use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec};
@@ -234,10 +234,22 @@ impl Cgroup {
 
 /// Finds the control groups of the server by the process of our session.
 fn find_groups(context: &mut Context<'_>, host: &Host) -> Result<ServerGroups, TreatmentError> {
+    let pid = backend_pid(context)?;
+    Ok(ServerGroups::parse(&host.run(&call("look", &[&pid]))?))
+}
+
+fn backend_pid(context: &mut Context<'_>) -> Result<String, TreatmentError> {
     let failed = TreatmentError::postgres("query the session's process ID");
     let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]).map_err(failed)?;
-    let pid: i32 = row.get(0);
-    Ok(ServerGroups::parse(&host.run(&call("look", &[&pid.to_string()]))?))
+    Ok(row.get::<_, i32>(0).to_string())
+}
+
+/// Whether the server's shared memory is in huge pages now, as its processes see it.
+fn has_huge_pages(context: &mut Context<'_>, host: &Host) -> Result<bool, TreatmentError> {
+    let pid = backend_pid(context)?;
+    let script = "grep -c anon_hugepage \"/proc/$1/maps\" || :";
+    let found = host.run(&CommandLine::new("sh").args(["-c", script, "sh", &pid]))?;
+    Ok(found.trim().parse().is_ok_and(|mappings: u32| mappings > 0))
 }
 
 impl Treatment for Cgroup {
@@ -277,7 +289,7 @@ impl Treatment for Cgroup {
     fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError> {
         let host = context.host(None)?;
         let found = find_groups(context, &host)?;
-        let has_pages = read_memory(&host)?.pages > 0;
+        let has_pages = has_huge_pages(context, &host)?;
         refuse_huge_pages("a control group", has_pages, context)?;
         let shared = setting("shared_buffers", context)?;
         let failed = TreatmentError::postgres("read the setting shared_buffers");

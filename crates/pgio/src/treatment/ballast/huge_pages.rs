@@ -249,7 +249,7 @@ pub(super) fn setting(name: &str, context: &mut Context<'_>) -> Result<String, T
 }
 
 /// Refuses a server whose shared memory is in huge pages: it is then no part of the memory that a ballast leaves, and
-/// the condition would have a larger page cache than one without. With `try` they are used if there are some.
+/// the condition would have a larger page cache than one without. With `try` it `has_pages` or not.
 pub(super) fn refuse_huge_pages(
     way: &str,
     has_pages: bool,

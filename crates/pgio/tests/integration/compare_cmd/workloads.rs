@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use crate::fixture::{INSTALLED, fresh_database, shared_primary};
+use crate::fixture::{INSTALLED, changed_primary, fresh_database, shared_primary};
 use crate::workdir::{BETWEEN_TRIAL_CHECKS, Workdir, experiment, tolerate};
 
 const KEYS: &str = "blocks = 2\nduration = \"200ms\"\naa = false\nseed = 5";
@@ -49,7 +49,8 @@ fn an_interrupted_experiment_continues_from_the_common_directory() {
 /// A stop during the last undo of the first workload, whose trials are all stored by then.
 #[test]
 fn a_stop_between_two_workloads_is_an_interruption() {
-    let dsn = fresh_database(shared_primary(INSTALLED));
+    let server = changed_primary(INSTALLED);
+    let dsn = fresh_database(&server);
     let dir = Workdir::new();
     let [set, undoing] = ["set", "undoing"].map(|name| dir.path().join(name));
     let quiet = tolerate(&BETWEEN_TRIAL_CHECKS);
