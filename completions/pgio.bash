@@ -882,13 +882,17 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__undo)
-            opts="-h --keep --restore --connect --help"
+            opts="-h --keep --restore --connect --forget --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --connect)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --forget)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

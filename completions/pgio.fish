@@ -224,6 +224,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand drive" -l coordinator -d 'Addr
 complete -c pgio -n "__fish_pgio_using_subcommand drive" -l within -d 'Give up if no coordinator answers within this many seconds' -r
 complete -c pgio -n "__fish_pgio_using_subcommand drive" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l connect -d 'Use this connection string instead of the journal\'s, for example to reach the server at another address; also end sessions that an interrupted run left on that server' -r
+complete -c pgio -n "__fish_pgio_using_subcommand undo" -l forget -d 'Remove the journal of this run instead, whose server or host is gone; prints what stays in place' -r
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l keep -d 'Keep a value that someone changed after the run'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l restore -d 'Restore the prior value even if someone changed it after the run'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -s h -l help -d 'Print help'

@@ -93,6 +93,17 @@ impl ConnectError {
         }
     }
 
+    /// Whether there is no server or no such database any more, for all that can be seen from here.
+    pub fn is_gone_server(&self) -> bool {
+        match self {
+            ConnectError::Unreachable { .. }
+            | ConnectError::TimedOut { .. }
+            | ConnectError::NoDatabase { .. } => true,
+            ConnectError::NoneOf(errors) => errors.iter().all(ConnectError::is_gone_server),
+            _ => false,
+        }
+    }
+
     /// Whether this host had no route to a server. That is so for some seconds more after its network was down.
     pub fn has_no_route(&self) -> bool {
         use io::ErrorKind::{HostUnreachable, NetworkUnreachable};

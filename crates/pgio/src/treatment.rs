@@ -47,7 +47,7 @@ pub use context::{
 pub(crate) use contract::failed_reading;
 pub use contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};
 pub use error::TreatmentError;
-pub use kinds::{KINDS, is_workload_table, names, parse};
+pub use kinds::{KINDS, is_workload_table, names, parse, prior_of};
 pub(crate) use postgres::SYNCHRONOUS;
 pub use record::Record;
 pub use resource::{Resource, Touch};

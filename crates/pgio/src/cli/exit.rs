@@ -299,7 +299,8 @@ coded! {
         UndoError::Journal(source) => source.code(),
         UndoError::Connect(source) => source.code(),
         UndoError::Unwritten(source) => source.code(),
-        UndoError::Unresolved(_) | UndoError::ChangesRemain { .. } | UndoError::Cluster { .. } => UNFINISHED,
+        UndoError::NoSuchRun { .. } => USAGE,
+        UndoError::StillRunning(_) | UndoError::Unresolved(_) | UndoError::ChangesRemain { .. } | UndoError::Cluster { .. } => UNFINISHED,
     },
     BallastError => |e| match e {
         BallastError::State(source) => source.code(),

@@ -21,9 +21,15 @@ pub(super) struct Args {
     /// also end sessions that an interrupted run left on that server
     #[arg(long, value_name = "CONNECT_STRING")]
     connect: Option<String>,
+    /// Remove the journal of this run instead, whose server or host is gone; prints what stays in place
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["keep", "restore", "connect"])]
+    forget: Option<String>,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
+    if let Some(run) = &args.forget {
+        return Ok(undo::forget(run, &mut |event| show(&event))?);
+    }
     let on_conflict = match (args.keep, args.restore) {
         (true, _) => OnConflict::Keep,
         (_, true) => OnConflict::Restore,
@@ -60,7 +66,24 @@ pub(super) fn show(event: &UndoEvent<'_>) {
         UndoEvent::SessionEnded(pid) => {
             output::line(&format!("Ended session {pid} of an interrupted run."));
         }
-        UndoEvent::StepsUndone { report, server } => print_report(report, server),
+        UndoEvent::StepsUndone { report, server, journal: (run, path) } => {
+            print_report(report, server);
+            if !report.remaining.is_empty() {
+                let path = path.display();
+                output::line(&format!(
+                    "The journal is {path}; if the server or host is gone for good, `pgio undo --forget {run}` removes it."
+                ));
+            }
+        }
+        UndoEvent::LeftInPlace { step, server, prior } => {
+            // A step on a host names it.
+            let at = if step.host.is_some() { String::new() } else { format!(" ({server})") };
+            let text = format!("Left in place: {step}{at}; before: {prior}.");
+            output::line(&printable::line(&text));
+        }
+        UndoEvent::Forgotten(path) => {
+            output::line(&format!("Removed the journal {}.", path.display()));
+        }
         UndoEvent::ClusterRemoved(directory) => {
             let directory = directory.display();
             output::line(&format!("Removed the abandoned private PostgreSQL in {directory}."));

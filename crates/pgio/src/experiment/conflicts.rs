@@ -3,12 +3,13 @@
 //! Only changes of the run's own servers and resources keep it from starting. The caller
 //! reports other changes of interrupted runs. Next: `treatment::journal`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::state::{self, StateError};
+use crate::pg::{leftovers, server};
 use crate::treatment::Resource;
-use crate::treatment::journal::{self, Claims, Holder, JournalError, Subject};
+use crate::treatment::journal::{self, Claims, Holder, JournalError, Subject, UndoTarget};
 use pgio_connect::ConnectParams;
 
 #[derive(Debug, thiserror::Error)]
@@ -28,16 +29,31 @@ pub struct InterruptedRun {
 }
 
 /// Before connecting to a server: refuses if an interrupted run changed one with the
-/// same connection parameters. Returns interrupted runs that changed something else.
+/// same connection parameters, unless another server answers there. Returns interrupted runs that changed something
+/// else.
 pub fn refuse_unfinished<'a>(
     params: impl IntoIterator<Item = &'a ConnectParams>,
 ) -> Result<Vec<InterruptedRun>, ConflictError> {
-    let connects = params.into_iter().map(ConnectParams::without_secrets).collect();
-    let subject = Subject { connects: &connects, resources: &BTreeSet::new() };
+    let servers: BTreeMap<String, &ConnectParams> =
+        params.into_iter().map(|params| (params.without_secrets(), params)).collect();
+    let connects = servers.keys().cloned().collect();
+    let is_another_server = |target: &UndoTarget| {
+        let found = servers.get(&target.connect).and_then(|params| identify(params));
+        found.is_some_and(|found| target.touches.iter().any(|t| t.is_another_server(&found)))
+    };
+    let (connects, resources) = (&connects, &BTreeSet::new());
+    let subject = Subject { connects, resources, is_another_server: &is_another_server };
     let others = journal::check(&state::journal_dir()?, &subject)?.into_iter();
     Ok(others
         .map(|found| InterruptedRun { what: found.describe_changes(), journal: found.path })
         .collect())
+}
+
+/// None if no server answers.
+fn identify(params: &ConnectParams) -> Option<Resource> {
+    let unannounced = params.clone().with_application_name(leftovers::UNANNOUNCED);
+    let mut client = pgio_connect::connect(&unannounced).ok()?;
+    Some(Resource::server(&server::identity(&mut client).ok()?))
 }
 
 /// Refuses servers and resources that an interrupted run changed, or that another run is changing.
@@ -46,7 +62,8 @@ pub fn refuse_changed(
     claims: &Claims,
 ) -> Result<(), ConflictError> {
     claims.check_free(&state::locks_dir()?, resources)?;
-    let subject = Subject { connects: &BTreeSet::new(), resources };
+    let connects = &BTreeSet::new();
+    let subject = Subject { connects, resources, is_another_server: &|_| false };
     journal::check(&state::journal_dir()?, &subject)?;
     Ok(())
 }

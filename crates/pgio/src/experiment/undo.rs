@@ -22,8 +22,8 @@ use crate::pg::control::Controller;
 use crate::pg::{leftovers, private, session, words};
 use crate::treatment::journal::{self, Journal, JournalError, JournalStatus, Unfinished};
 use crate::treatment::{
-    self, AdminSession, ChangedServer, Context, Control, Layout, OnConflict, TreatmentError,
-    UndoReport, Unreachable, UnreachableControl,
+    self, AdminSession, ChangedServer, Context, Control, Layout, OnConflict, Record,
+    TreatmentError, UndoReport, Unreachable, UnreachableControl,
 };
 use pgio_connect::{self, ConnectError, ConnectParams, Env};
 use pgio_results::Warning;
@@ -50,6 +50,10 @@ pub enum UndoError {
         "everything was restored, but the journal could not be updated; make room on its file system and rerun `pgio undo`"
     )]
     Unwritten(#[source] TreatmentError),
+    #[error("run {0} is still running: it undoes its changes itself when it ends")]
+    StillRunning(String),
+    #[error("no interrupted run {run} has a journal in {}", directory.display())]
+    NoSuchRun { run: String, directory: PathBuf },
     #[error(
         "the abandoned private PostgreSQL in {} cannot be removed now; rerun `pgio undo`",
         directory.display()
@@ -69,7 +73,17 @@ pub enum UndoEvent<'a> {
     StepsUndone {
         report: &'a UndoReport,
         server: &'a str,
+        /// The run and the file.
+        journal: (&'a str, &'a Path),
     },
+    /// A change stays in place whose journal is about to be removed; its server and its prior value.
+    LeftInPlace {
+        step: &'a Record,
+        server: &'a str,
+        prior: &'a str,
+    },
+    /// The journal of a run was removed.
+    Forgotten(&'a Path),
     /// An abandoned private cluster was removed; its directory.
     ClusterRemoved(&'a Path),
 }
@@ -131,6 +145,35 @@ pub fn undo_interrupted(
     Ok(UndoSummary { found, failures })
 }
 
+/// Removes the journals of a run whose server or host is gone; names what stays in place.
+pub fn forget(run: &str, observe: &mut Observer<'_>) -> Result<(), UndoError> {
+    let directories =
+        [state::journal_dir()?, state::ballast_journal_dir()?, state::table_journal_dir()?];
+    let mut journals = Vec::new();
+    for dir in &directories {
+        let Unfinished { dead, living, .. } = journal::unfinished(dir)?;
+        if living.iter().any(|status| journal::is_of_run(&status.run, run)) {
+            return Err(UndoError::StillRunning(run.to_owned()));
+        }
+        journals.extend(dead.into_iter().filter(|dead| journal::is_of_run(dead.run(), run)));
+    }
+    if journals.is_empty() {
+        let (run, directory) = (run.to_owned(), state::base_dir()?);
+        return Err(UndoError::NoSuchRun { run, directory });
+    }
+    for journal in journals {
+        let server = journal.target().connect.clone();
+        for (_, step) in journal.open_steps() {
+            let prior = treatment::prior_of(&step).unwrap_or_default();
+            observe(UndoEvent::LeftInPlace { step: &step, server: &server, prior: &prior });
+        }
+        let path = journal.path().unwrap_or_default();
+        journal.forget()?;
+        observe(UndoEvent::Forgotten(&path));
+    }
+    Ok(())
+}
+
 /// Undoes one journal, and removes it if nothing is left. Returns whether there was anything to undo.
 pub fn undo_journal(
     mut journal: Journal,
@@ -185,7 +228,9 @@ pub fn undo_journal(
         end_sessions(admin, observe);
     }
     let report = treatment::undo_all(&mut context, &mut journal, on_conflict, &unreachable);
-    observe(UndoEvent::StepsUndone { report: &report, server: &params.describe() });
+    let path = journal.path().unwrap_or_default();
+    let names = (journal.run(), path.as_path());
+    observe(UndoEvent::StepsUndone { report: &report, server: &params.describe(), journal: names });
     check_complete(report)?;
     journal.finish()?;
     if target.private {
@@ -195,9 +240,9 @@ pub fn undo_journal(
     Ok(true)
 }
 
-/// Fails if any change is still in place, whatever the reason.
+/// Fails if any change is still in place, whatever the reason. The table of a server that is gone is not.
 fn check_complete(report: UndoReport) -> Result<(), UndoError> {
-    if !report.remaining.is_empty() {
+    if !report.lacks_tables_only() {
         return Err(UndoError::ChangesRemain { others_undone: !report.undone.is_empty() });
     }
     let unwritten = report.journal_error.map(TreatmentError::from);
@@ -274,7 +319,6 @@ mod tests {
 
     use super::*;
     use crate::host::LOCAL;
-    use crate::treatment::Record;
     use crate::treatment::journal::UndoTarget;
 
     /// A command on this machine that made the file, with the undo given.

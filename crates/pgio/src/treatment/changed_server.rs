@@ -50,7 +50,7 @@ impl ChangedServer {
         let found = Resource::server(&server::identity(client).map_err(doing)?);
         let mut others = self.touched.iter().filter(|resource| resource.is_another_server(&found));
         if let Some(changed) = others.next() {
-            return Err(TreatmentError::Refused(format!(
+            return Err(TreatmentError::OtherServer(format!(
                 "{} is {found}, but the run changed {changed}; run `pgio undo --connect` with the connection string of that server",
                 params.describe()
             )));

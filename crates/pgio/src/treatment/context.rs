@@ -329,7 +329,9 @@ impl Context<'_> {
                     }
                     return Ok(());
                 }
-                Err(error @ TreatmentError::Refused(_)) => return Err(error),
+                Err(error @ (TreatmentError::Refused(_) | TreatmentError::OtherServer(_))) => {
+                    return Err(error);
+                }
                 // systemd may report a server as started before it accepts connections.
                 Err(_) if Instant::now() < deadline && !self.stop.urgent() => thread::sleep(POLL),
                 Err(error) => return Err(error),
@@ -448,7 +450,9 @@ impl Context<'_> {
     pub fn ensure_running(&mut self) -> Result<(), TreatmentError> {
         match self.admin().map(drop) {
             // Another server answers, such as a promoted standby: do not start the former primary beside it.
-            Err(refused @ TreatmentError::Refused(_)) if !self.changed.accepts_any_timeline => {
+            Err(refused @ (TreatmentError::Refused(_) | TreatmentError::OtherServer(_)))
+                if !self.changed.accepts_any_timeline =>
+            {
                 Err(refused)
             }
             Err(_) if self.control.is_some() => self.start_stopped_server(),

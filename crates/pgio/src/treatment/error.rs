@@ -17,6 +17,9 @@ pub enum TreatmentError {
     Config(String),
     #[error("{0}")]
     Refused(String),
+    /// Another server is where the changed one was.
+    #[error("{0}")]
+    OtherServer(String),
     #[error("cannot {doing}")]
     Postgres { doing: String, source: ::postgres::Error },
     #[error("cannot reach the server to change or restore a setting")]
@@ -62,6 +65,15 @@ impl TreatmentError {
         match self {
             TreatmentError::Connect(source) => source.is_recovery(),
             TreatmentError::Postgres { source, .. } => is_lost(source),
+            _ => false,
+        }
+    }
+
+    /// Whether the changed server is not where it was.
+    pub(super) fn is_gone_server(&self) -> bool {
+        match self {
+            TreatmentError::OtherServer(_) => true,
+            TreatmentError::Connect(source) => source.is_gone_server(),
             _ => false,
         }
     }

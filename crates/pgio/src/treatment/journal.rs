@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::claim::{Claims, Holder};
 pub use self::found::{
-    JournalStatus, Subject, Unfinished, all_open_steps, check, check_finished, unfinished,
-    unfinished_journal_of,
+    JournalStatus, Subject, Unfinished, all_open_steps, check, check_finished, is_of_run,
+    unfinished, unfinished_journal_of,
 };
 use super::record::Record;
 use super::resource::Resource;
@@ -188,6 +188,16 @@ impl Journal {
         Ok(())
     }
 
+    /// Its name, which begins with the run's.
+    pub fn run(&self) -> &str {
+        &self.run
+    }
+
+    /// The file, if a step was begun.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.file.as_ref().map(Opened::path)
+    }
+
     pub fn target(&self) -> &UndoTarget {
         &self.target
     }
@@ -242,6 +252,11 @@ impl Journal {
     /// Removes the file, unless a step is still open.
     pub fn finish(mut self) -> Result<(), JournalError> {
         if self.steps.is_empty() { self.remove() } else { Ok(()) }
+    }
+
+    /// Removes the file with the steps that are still open.
+    pub fn forget(mut self) -> Result<(), JournalError> {
+        self.remove()
     }
 
     fn remove(&mut self) -> Result<(), JournalError> {

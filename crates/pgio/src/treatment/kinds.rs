@@ -56,6 +56,11 @@ pub(super) fn read_step(record: &Record) -> Result<Box<dyn Step>, TreatmentError
     read(record)
 }
 
+/// Describes what a step of a journal replaced.
+pub fn prior_of(record: &Record) -> Result<String, TreatmentError> {
+    Ok(read_step(record)?.prior())
+}
+
 /// Returns whether a step is a table that a workload created, not a change of a condition.
 pub fn is_workload_table(record: &Record) -> bool {
     record.kind == workload_table::STEP

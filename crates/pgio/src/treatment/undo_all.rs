@@ -66,6 +66,18 @@ impl fmt::Display for Blocker {
 }
 
 impl UndoReport {
+    /// Whether nothing remains but tables of a workload on a server that is gone, and with it the tables.
+    pub fn lacks_tables_only(&self) -> bool {
+        self.remaining.iter().all(|left| {
+            let is_gone = match &left.why {
+                Blocker::Failed(error) => error.is_gone_server(),
+                Blocker::After(_) => true,
+                Blocker::Unreachable(_) => false,
+            };
+            is_gone && kinds::is_workload_table(&left.step)
+        })
+    }
+
     /// The undone steps, or an error where any remains.
     pub fn into_result(self) -> Result<Vec<Restored>, TreatmentError> {
         let failed = self.remaining.into_iter().filter_map(|left| match left.why {

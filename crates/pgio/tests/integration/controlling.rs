@@ -49,18 +49,29 @@ impl Managed {
         let directory = tempfile::Builder::new().prefix("pgio-test-").tempdir_in(base).unwrap();
         let server = Managed { directory, bin: bin.to_owned() };
         server.own(server.path());
-        let data = server.data();
+        server.create(options);
+        server
+    }
+
+    fn create(&self, options: &str) {
+        let data = self.data();
         let data = data.to_str().unwrap();
-        server.run("initdb", &["--no-sync", "-A", "trust", "-U", "postgres", "-D", data]);
-        let conf = server.data().join("postgresql.conf");
+        self.run("initdb", &["--no-sync", "-A", "trust", "-U", "postgres", "-D", data]);
+        let conf = self.data().join("postgresql.conf");
         let mut text = fs::read_to_string(&conf).unwrap();
         text += &format!(
             "unix_socket_directories = '{}'\nlisten_addresses = ''\n",
-            server.path().display()
+            self.path().display()
         );
         fs::write(&conf, text).unwrap();
-        server.start_again(options);
-        server
+        self.start_again(options);
+    }
+
+    /// Another cluster in the place of this one, at the same address.
+    pub(crate) fn create_another(&self) {
+        self.stop();
+        fs::remove_dir_all(self.data()).unwrap();
+        self.create("");
     }
 
     /// A standby of it, with the defaults of PostgreSQL.

@@ -11,7 +11,7 @@ use pgio::rng::SplitMix64;
 use postgres::{Client, NoTls};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::controlling::change_journal;
+use crate::controlling::{Managed, change_journal};
 use crate::fixture::{INSTALLED, NEWEST, changed_primary, connect, fresh_database, pgio_exe, spec};
 use crate::hosts::sshd::Sshd;
 use crate::killing::kills;
@@ -248,6 +248,43 @@ fn an_unreachable_server_keeps_its_journal() {
     assert!(result.out.contains(": cannot reach the server"), "{result}");
     assert!(result.out.contains(" must be undone first"), "{result}");
     assert_eq!(dir.journals().len(), 1);
+}
+
+#[test]
+fn the_journal_of_a_server_that_is_gone_can_be_forgotten() {
+    let server = Managed::start("");
+    let dir = killed_in_mid_trial(&server.dsn());
+    let journal = dir.journals().remove(0);
+    let run = journal.file_stem().unwrap().to_str().unwrap();
+    let again = experiment(&server.dsn(), "blocks = 1\nduration = \"100ms\"", "", &[("a", "")]);
+    dir.write("again.toml", &again);
+    dir.pgio(&["compare", "again.toml"]).expect(6, &["pgio undo"]);
+    // A test's server, thrown away and made again.
+    server.create_another();
+    dir.pgio(&["compare", "again.toml", "--out", "again"]).expect(0, &["unrelated changes"]);
+    let hint = format!("`pgio undo --forget {run}`");
+    let expected = ["but the run changed server", journal.to_str().unwrap(), &hint];
+    dir.pgio(&["undo"]).expect(6, &expected);
+    dir.pgio(&["undo", "--forget", "nothing"]).expect(2, &["no interrupted run nothing"]);
+    let expected = [
+        "Left in place: wal_writer_delay (",
+        "before: absent",
+        "table public.pgio_commit",
+        "Removed",
+    ];
+    dir.pgio(&["undo", "--forget", run]).expect(0, &expected);
+    assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, dir.nothing_to_undo());
+    assert_eq!(auto_conf(&server.dsn(), "wal_writer_delay"), None);
+
+    // A table is gone with its server.
+    let text = experiment(&server.dsn(), LONG, "", &[("a", "")]);
+    let mut running = dir.start_compare(&text);
+    running.wait_until("in the window", || active_sessions(&server.dsn()) > 0);
+    running.kill();
+    server.create_another();
+    dir.pgio(&["undo"]).expect(0, &["Still in place: table public.pgio_commit", "--forget"]);
+    server.stop();
+    dir.pgio(&["undo"]).expect(0, &["Still in place: table public.pgio_commit", "--forget"]);
 }
 
 #[test]

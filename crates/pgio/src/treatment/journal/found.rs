@@ -4,6 +4,7 @@
 //! both share the server or a resource. Next: [`super::claim`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -42,7 +43,9 @@ impl JournalStatus {
         let UndoTarget { connect, touches, .. } = &self.target;
         touches.is_empty()
             || touches.iter().any(|resource| subject.resources.contains(resource))
-            || !connect.is_empty() && subject.connects.contains(connect)
+            || !connect.is_empty()
+                && subject.connects.contains(connect)
+                && !(subject.is_another_server)(&self.target)
     }
 
     /// The error with which a new run refuses to start.
@@ -62,11 +65,19 @@ impl JournalStatus {
 }
 
 /// The servers and resources of a new run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Subject<'a> {
     /// Connection parameters of its servers, as in [`UndoTarget::connect`].
     pub connects: &'a BTreeSet<String>,
     pub resources: &'a BTreeSet<Resource>,
+    /// Whether another server than the changed one is at the address of a journal.
+    pub is_another_server: &'a dyn Fn(&UndoTarget) -> bool,
+}
+
+impl fmt::Debug for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subject").field("resources", self.resources).finish_non_exhaustive()
+    }
 }
 
 /// Refuses to start over a journal that shares a server or a resource with the run. Returns the unfinished
@@ -92,12 +103,13 @@ pub fn check_finished(dir: &Path) -> Result<(), JournalError> {
 /// The unfinished journal of a run, as the error that asks for its undo.
 pub fn unfinished_journal_of(dir: &Path, run: &str) -> Option<JournalError> {
     let all = read_all(dir).unwrap_or_default();
-    // Journals of further servers have names of their own.
-    let of_run = |name: &str| {
-        name.strip_prefix(run).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-    };
-    let left = |found: &JournalStatus| of_run(&found.run) && found.owner.is_none();
+    let left = |found: &JournalStatus| is_of_run(&found.run, run) && found.owner.is_none();
     all.into_iter().find(left).map(JournalStatus::refusal)
+}
+
+/// Whether a journal of this name is one of the run: those of further servers have names of their own.
+pub fn is_of_run(name: &str, run: &str) -> bool {
+    name.strip_prefix(run).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 /// The open steps of all journals; nothing is locked.
@@ -111,7 +123,7 @@ fn read_all(dir: &Path) -> Result<Vec<JournalStatus>, JournalError> {
     names.iter().filter_map(|name| read_status(&own, name).transpose()).collect()
 }
 
-/// Returns none if its run has finished since it was listed.
+/// Returns none if its run has finished since it was listed, or left nothing in place.
 fn read_status(own: &OwnDir, name: &Path) -> Result<Option<JournalStatus>, JournalError> {
     let path = own.path_of(name);
     let Some(file) = own.open_file(name)? else { return Ok(None) };
@@ -123,6 +135,10 @@ fn read_status(own: &OwnDir, name: &Path) -> Result<Option<JournalStatus>, Journ
         return Ok(None);
     }
     let Parsed { target, steps, .. } = parse(&file, &path)?;
+    // Its first change could not be written down, and was not made.
+    if owner.is_none() && steps.is_empty() {
+        return Ok(None);
+    }
     let steps = steps.into_iter().map(|(_, step)| step).collect();
     Ok(Some(JournalStatus { run: run_of(&path), path, target, owner, steps }))
 }

@@ -166,7 +166,7 @@ fn a_journal_of_another_server_does_not_block_a_run() {
     let set = |names: &[&str]| names.iter().map(|n| Resource::server(n)).collect::<BTreeSet<_>>();
     let connects = |all: &[&str]| all.iter().map(|c| (*c).to_owned()).collect::<BTreeSet<_>>();
     let checked = |connects: &BTreeSet<String>, resources: &BTreeSet<Resource>| {
-        check(dir.path(), &Subject { connects, resources })
+        check(dir.path(), &Subject { connects, resources, is_another_server: &|_| false })
     };
     let mut journal = Journal::new(dir.path(), "r1");
     let touches = set(&["1", "disk"]).into_iter().collect();
@@ -218,4 +218,18 @@ fn a_foreign_journal_is_refused_and_others_are_read() {
     let mut journal = Journal::new(dir.path(), "r2");
     journal.set_target(server("host=a")).unwrap();
     assert!(journal.intent(&step("a")).is_err(), "nothing is changed before it is on disk");
+}
+
+/// The disk was full: the journal was begun, and its first change was not made.
+#[test]
+fn a_journal_without_a_change_keeps_no_run_from_starting() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = on(dir.path(), "host=a");
+    let number = journal.intent(&step("a")).unwrap();
+    assert!(matches!(check_finished(dir.path()), Err(JournalError::Busy { .. })));
+    journal.undone(number).unwrap();
+    drop(journal);
+    assert!(dir.path().join("r1.journal").exists());
+    assert!(check_finished(dir.path()).is_ok());
+    assert!(unfinished_journal_of(dir.path(), "r1").is_none());
 }
