@@ -16,7 +16,8 @@ mod special;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::Stat;
 use rustix::process::geteuid;
@@ -43,6 +44,8 @@ pub enum Refused {
     HardLink,
     #[error("`{0}` is not the name of a file below this directory")]
     Name(String),
+    #[error("the link {} belongs to another user, and root does not write through it: name the directory it leads to", .0.display())]
+    ForeignLink(PathBuf),
     #[error("it belongs to another user (uid {0})")]
     Owner(u32),
     #[error("other users may write to it")]
@@ -70,10 +73,24 @@ pub fn check_owner(found: &Stat) -> Result<(), Refused> {
     }
 }
 
+/// Before root writes: refuses a path through a link that another user could turn elsewhere.
+pub fn refuse_foreign_links(path: &Path) -> io::Result<()> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    for at in std::path::absolute(path)?.ancestors() {
+        if at.symlink_metadata().is_ok_and(|found| found.is_symlink() && found.uid() != 0) {
+            return Err(Refused::ForeignLink(at.to_owned()).into());
+        }
+    }
+    Ok(())
+}
+
 /// Replaces a file atomically; the new file is on disk when this returns. An existing file or link
 /// of that name is replaced, never followed.
 pub fn write_durably(path: &Path, text: &str) -> io::Result<()> {
     let (directory, name) = split(path)?;
+    refuse_foreign_links(directory)?;
     Directory::open(directory)?.write(Path::new(name), text.as_bytes())
 }
 
@@ -101,6 +118,27 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn root_does_not_write_through_links_of_others() {
+        use std::os::unix::fs::{lchown, symlink};
+        if !geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (link, elsewhere) = (dir.path().join("link"), dir.path().join("elsewhere"));
+        std::fs::create_dir(&elsewhere).unwrap();
+        symlink(&elsewhere, &link).unwrap();
+        write_durably(&link.join("f"), "ours").unwrap();
+        lchown(&link, Some(65534), None).unwrap();
+        for refused in [
+            write_durably(&link.join("g"), "ours").unwrap_err(),
+            Directory::open_or_create(&link.join("made")).unwrap_err(),
+        ] {
+            assert!(refused.to_string().contains("belongs to another user"), "{refused}");
+        }
+        assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 1);
+    }
 
     #[test]
     fn reading_stops_at_the_size_limit_of_a_file() {

@@ -19,6 +19,7 @@ pub mod own_dir;
 pub mod proc;
 pub mod rights;
 mod runner;
+mod secure_path;
 pub mod shell;
 pub mod signature;
 mod ssh;

@@ -41,6 +41,7 @@ impl Directory {
     /// Like [`Directory::open`], but creates missing directories. Only the owner may write to them,
     /// whatever the umask.
     pub fn open_or_create(path: &Path) -> io::Result<Directory> {
+        super::refuse_foreign_links(path)?;
         DirBuilder::new().recursive(true).mode(0o755).create(path)?;
         Directory::open(path)
     }

@@ -190,7 +190,8 @@ fn parent(file: &Path) -> &Path {
 
 /// Checks before the window that results can be written after it.
 fn make_ready(dir: &Path) -> Outcome {
-    fs::create_dir_all(dir)
+    pgio_results::files::refuse_foreign_links(dir)
+        .and_then(|()| fs::create_dir_all(dir))
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot create {}", dir.display())))?;
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK)
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot write in {}", dir.display())))

@@ -60,7 +60,8 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 /// Writes the command tags that psql prints when the original creates its objects.
 fn write_classic_files(dir: &Path, admin: &mut Client, spec: &LoadSpec) -> Outcome {
-    fs::create_dir_all(dir)
+    pgio_results::files::refuse_foreign_links(dir)
+        .and_then(|()| fs::create_dir_all(dir))
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot create {}", dir.display())))?;
     let table =
         |rows: u64, index: &str| format!("CREATE TABLE\nCOPY {rows}\n{index}COMMENT\nANALYZE\n");

@@ -12,6 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::exec::ExecError;
+use super::secure_path::secure_path;
 
 /// User and group of a command; supplementary groups are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -176,6 +177,9 @@ impl CommandLine {
                     command.env_remove(name);
                 }
             }
+        }
+        if let Some(path) = secure_path() {
+            command.env("PATH", path);
         }
         command.envs(self.set.iter().map(|(name, value)| (name, value)));
         if let Some(directory) = &self.directory {

@@ -3,6 +3,7 @@
 //! ssh exits with 255 for each of its own failures, so only its message identifies the failure.
 //! Unknown messages are passed on unchanged. Next: [`super::ssh`] and [`super::shell`] use this module.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +33,10 @@ pub enum HostError {
     SameMachine { one: String, other: String },
     #[error("program `{program}` is not installed on host {host}; install it there")]
     Missing { host: String, program: String },
+    #[error(
+        "{} is in a directory of PATH that others can change, and pgio runs as root; install the program elsewhere, or run pgio as an ordinary user", path.display()
+    )]
+    UntrustedProgram { path: PathBuf },
     #[error("lost connection to host {host}: {message}; check the host and the network")]
     Lost { host: String, message: String },
     #[error("host {host} did not answer within {} s; check the host and the network", limit.as_secs_f64())]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::error::HostError;
 use super::exec::{CommandLine, Exec, ExecError, Output, run_to_end};
 use super::identity::Identity;
+use super::secure_path::refused;
 use super::shell::{self, Shell};
 use super::ssh::Link;
 use crate::config::experiment::HostSpec;
@@ -120,6 +121,9 @@ impl Host {
     }
 
     fn missing(&self, command: &CommandLine) -> ExecError {
+        if let Some(path) = refused(command.program()).filter(|_| self.is_local()) {
+            return HostError::UntrustedProgram { path }.into();
+        }
         let program = command.program().to_string_lossy().into_owned();
         HostError::Missing { host: self.name.clone(), program }.into()
     }

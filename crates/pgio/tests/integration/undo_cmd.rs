@@ -277,6 +277,7 @@ fn the_journal_of_a_server_that_is_gone_can_be_forgotten() {
     assert_eq!(auto_conf(&server.dsn(), "wal_writer_delay"), None);
 
     // A table is gone with its server.
+    fs::remove_dir_all(dir.out()).unwrap();
     let text = experiment(&server.dsn(), LONG, "", &[("a", "")]);
     let mut running = dir.start_compare(&text);
     running.wait_until("in the window", || active_sessions(&server.dsn()) > 0);
