@@ -87,7 +87,7 @@ mod tests {
         fs::create_dir_all(&bin).unwrap();
         symlink(&bin, &link).unwrap();
         let set = |path: &Path, mode| {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap()
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         };
         for (mode, is_used) in [(0o755, true), (0o777, false), (0o1777, false)] {
             set(&bin, mode);

@@ -96,11 +96,13 @@ fn a_limit_of_processes_is_an_error_and_no_panic() {
     chown(scratch.path(), Some(64123), None).unwrap();
     let pgio = copy_program(&pgio_exe(), scratch.path());
     let dir = Workdir::new();
+    // Otherwise a download may begin, whose library starts a thread to look up the name.
+    let bin = find(Some(VersionRequest::major(INSTALLED))).unwrap().directory;
     for most in 1..=6 {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=64123", "--regid=64123", "--clear-groups", "prlimit"]);
         command.arg(format!("--nproc={most}")).arg(&pgio).args(["demo", "--out", "out"]);
-        command.current_dir(scratch.path()).env("HOME", scratch.path());
+        command.current_dir(scratch.path()).env("HOME", scratch.path()).env("PGIO_BINDIR", &bin);
         let result = dir.start(command).wait();
         assert_ne!(result.code, Some(101), "{most}: {result}");
         assert!(!result.err.contains("panicked"), "{most}: {result}");
