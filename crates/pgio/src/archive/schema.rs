@@ -111,11 +111,12 @@ fn state(client: &mut impl GenericClient) -> Result<State, ArchiveError> {
     let query = fill(STATE, &[("trusted", &is_trusted("s.nspowner"))]);
     let row =
         client.query_one(&query, &[]).map_err(failed("looking for the schema pgio_results"))?;
+    let unreadable = || failed("reading the names of database and roles");
     Ok(State {
-        database: row.get(0),
-        role: row.get(1),
+        database: row.try_get(0).map_err(unreadable())?,
+        role: row.try_get(1).map_err(unreadable())?,
         may_create: row.get(2),
-        owner: row.get(3),
+        owner: row.try_get(3).map_err(unreadable())?,
         is_owner: row.get(4),
         is_ours: row.get(5),
         is_usable: row.get(6),

@@ -162,17 +162,18 @@ pub fn find(client: &mut Client) -> Result<Vec<Named>, postgres::Error> {
     // pgio never creates a table with a number beyond u32, so ignore it.
     let named = rows.iter().filter_map(|row| {
         let part = Part::from_name(row.get("name"))?;
-        let comment: Option<String> = row.get("comment");
+        // A comment that is no UTF-8 is no mark.
+        let comment: Option<String> = row.try_get("comment").unwrap_or_default();
         let is_table = row.get::<_, &str>("kind") == "r";
-        Some(Named {
+        Some(row.try_get("owner").map(|owner| Named {
             part,
             mark: comment.filter(|_| is_table).and_then(|c| Mark::parse_for(part, &c)),
-            owner: row.get("owner"),
+            owner,
             owned: row.get("owned"),
             bytes: row.get::<_, i64>("bytes").unsigned_abs(),
-        })
+        }))
     });
-    Ok(named.collect())
+    named.collect()
 }
 
 #[cfg(test)]

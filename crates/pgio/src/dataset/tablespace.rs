@@ -36,14 +36,16 @@ pub fn relations(client: &mut Client) -> Result<Vec<Relation>, DatasetError> {
     let names: Vec<String> = marked.map(|n| n.part.to_string()).collect();
     let query = sql::fill(sql::RELATIONS, &[("trusted", &is_trusted("t.relowner"))]);
     let rows = client.query(&query, &[&names]).map_err(failed)?;
-    let relation = |row: &postgres::Row| Relation {
-        schema: row.get("schema"),
-        name: row.get("name"),
-        is_index: row.get("is_index"),
-        tablespace: row.get("tablespace"),
-        bytes: row.get::<_, i64>("bytes").unsigned_abs(),
+    let relation = |row: &postgres::Row| {
+        Ok(Relation {
+            schema: row.try_get("schema")?,
+            name: row.try_get("name")?,
+            is_index: row.get("is_index"),
+            tablespace: row.try_get("tablespace")?,
+            bytes: row.get::<_, i64>("bytes").unsigned_abs(),
+        })
     };
-    Ok(rows.iter().map(relation).collect())
+    rows.iter().map(relation).collect::<Result<_, _>>().map_err(failed)
 }
 
 /// Returns the current tablespace; `None` if the relation no longer exists, for example after another
@@ -52,10 +54,10 @@ pub fn tablespace_of(
     client: &mut Client,
     relation: &Relation,
 ) -> Result<Option<String>, DatasetError> {
-    let row = client
+    client
         .query_opt(sql::TABLESPACE_OF, &[&relation.schema, &relation.name])
-        .map_err(|e| DatasetError::from_pg("find", &relation.title(), e))?;
-    Ok(row.map(|row| row.get(0)))
+        .and_then(|row| row.map(|row| row.try_get(0)).transpose())
+        .map_err(|e| DatasetError::from_pg("find", &relation.title(), e))
 }
 
 /// Moves a relation to a tablespace. Waits only a few seconds for locks of other sessions.

@@ -106,7 +106,7 @@ pub fn check_for_run(
         .map_err(|e| DatasetError::from_pg("inspect", "the data set", e))?;
     let states = rows.iter().filter_map(|row| {
         let part = Part::from_name(row.get("name"))?;
-        let comment = row.get::<_, Option<String>>("comment");
+        let comment: Option<String> = row.try_get("comment").unwrap_or_default();
         let comment = comment.filter(|_| row.get("is_table"));
         Some(TableState {
             part,
@@ -206,8 +206,8 @@ pub fn count_rows(client: &mut Client, part: Part) -> Result<u64, DatasetError> 
 pub(super) fn current_schema(client: &mut Client) -> Result<String, DatasetError> {
     client
         .query_one("SELECT nullif(current_setting('pgio.schema'), '')", &[])
+        .and_then(|row| row.try_get::<_, Option<String>>(0))
         .map_err(|e| DatasetError::from_pg("find", "the schema", e))?
-        .get::<_, Option<String>>(0)
         .ok_or(DatasetError::NoSchema)
 }
 

@@ -128,14 +128,16 @@ pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError>
             &[],
         )
         .map_err(read("its version and settings"))?;
+    // A name may have bytes that are no UTF-8 where the encoding is SQL_ASCII.
+    let text = |at: usize| row.try_get::<_, String>(at).map_err(read("its version and settings"));
     let info = ServerInfo {
-        version: row.get(0),
+        version: text(0)?,
         version_num: row.get::<_, i32>(1).unsigned_abs(),
-        database: row.get(2),
-        shared_buffers: row.get(3),
+        database: text(2)?,
+        shared_buffers: text(3)?,
         target: target.to_owned(),
-        fsync: row.get(4),
-        full_page_writes: row.get(5),
+        fsync: text(4)?,
+        full_page_writes: text(5)?,
         started: None,
     };
     let major = info.version_num / 10_000;
@@ -150,7 +152,8 @@ pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError>
             "GRANT pg_monitor TO ROLE",
         ));
     }
-    let (schema, is_superuser, is_standby) = (row.get(6), row.get(7), row.get(8));
+    let schema = row.try_get(6).map_err(read("its search_path"))?;
+    let (is_superuser, is_standby) = (row.get(7), row.get(8));
     Ok(Server { info, schema, is_superuser, is_standby, warnings })
 }
 

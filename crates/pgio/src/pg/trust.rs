@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use postgres::GenericClient;
+use postgres::{GenericClient, Row};
 
 use super::quote::fill;
 
@@ -58,5 +58,6 @@ pub fn find_untrusted(
 ) -> Result<Option<Untrusted>, postgres::Error> {
     let query = fill(UNTRUSTED, &[("trusted", &is_trusted("relowner"))]);
     let row = client.query_opt(&query, &[&schema, &names, &(owners == Owners::Granting)])?;
-    Ok(row.map(|row| Untrusted { relation: row.get(0), why: row.get(1) }))
+    let untrusted = |row: Row| Ok(Untrusted { relation: row.try_get(0)?, why: row.try_get(1)? });
+    row.map(untrusted).transpose()
 }

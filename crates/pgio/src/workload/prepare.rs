@@ -46,7 +46,7 @@ pub(super) fn check_privileges(client: &mut Client, script: &Script) -> Result<(
             &[],
         )
         .map_err(failed("checking privileges"))?;
-    let role: String = row.get(0);
+    let role: String = row.try_get(0).map_err(failed("checking privileges"))?;
     if !script.body.is_empty() && !row.get::<_, bool>(1) {
         return Err(EngineError::Privilege {
             role,
@@ -62,7 +62,7 @@ pub(super) fn check_privileges(client: &mut Client, script: &Script) -> Result<(
             )
             .map_err(failed("checking privileges"))?;
         if !row.get::<_, bool>(0) {
-            let table: String = row.get(1);
+            let table: String = row.try_get(1).map_err(failed("checking privileges"))?;
             return Err(EngineError::Privilege {
                 role,
                 what: format!("{privilege} {table}"),
@@ -81,10 +81,10 @@ fn exists(client: &mut Client, name: &str) -> Result<bool, EngineError> {
 }
 
 fn show(client: &mut Client, name: &str) -> Result<String, EngineError> {
-    let row = client
+    client
         .query_one("SELECT current_setting($1)", &[&name])
-        .map_err(failed("reading a setting"))?;
-    Ok(row.get(0))
+        .and_then(|row| row.try_get(0))
+        .map_err(failed("reading a setting"))
 }
 
 pub(super) fn check_plan(client: &mut Client, check: &PlanCheck) -> Result<(), EngineError> {

@@ -126,7 +126,9 @@ fn attack(stream: &mut (impl Read + Write), how: Attack) -> std::io::Result<()> 
             let column = b"\0\x01a\0\0\0\0\0\0\0\0\0\0\x19\xff\xff\xff\xff\xff\xff\0\0";
             assert_eq!(tag, *b"Q", "the first statement has no parameters");
             stream.write_all(&message(b'T', column))?;
-            let rows = message(b'D', &[0; 100]).repeat(1000);
+            // One column of 94 bytes.
+            let row = [&[0, 1, 0, 0, 0, 94][..], &[b'x'; 94]].concat();
+            let rows = message(b'D', &row).repeat(1000);
             loop {
                 stream.write_all(&rows)?;
             }

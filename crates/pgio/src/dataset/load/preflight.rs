@@ -25,9 +25,10 @@ pub(super) fn check(client: &mut Client, spec: &LoadSpec) -> Result<Preflight, D
     let row = client
         .query_one(sql::PREFLIGHT, &[&spec.tablespace])
         .map_err(|e| DatasetError::from_pg("inspect", "the server", e))?;
-    let schema: Option<String> = row.get("schema");
-    let role: String = row.get("role");
-    let tablespace: String = row.get("tablespace");
+    let failed = |e| DatasetError::from_pg("inspect", "the server", e);
+    let schema: Option<String> = row.try_get("schema").map_err(failed)?;
+    let role: String = row.try_get("role").map_err(failed)?;
+    let tablespace: String = row.try_get("tablespace").map_err(failed)?;
     let block_size: i32 = row.get("block_size");
 
     if row.get("in_recovery") {
@@ -51,7 +52,7 @@ pub(super) fn check(client: &mut Client, spec: &LoadSpec) -> Result<Preflight, D
     Ok(Preflight {
         schema,
         tablespace,
-        tablespace_location: row.get("tablespace_location"),
+        tablespace_location: row.try_get("tablespace_location").map_err(failed)?,
         existing,
     })
 }

@@ -117,7 +117,7 @@ fn check_server(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec
     checks.extend(settings::judge(subject, &row, &mut client));
     checks.push(check_other_sessions(&row));
     checks.extend(check_pgio_sessions(row.get("ours")));
-    checks.extend(check_event_triggers(row.get("event_triggers")));
+    checks.extend(check_event_triggers(row.try_get("event_triggers").unwrap_or_default()));
     let survey = Survey {
         params: &params,
         server: &found,

@@ -1,6 +1,6 @@
 -- The first statements of every session of pgio, in one message, because idle_session_timeout applies between two.
 -- Until search_path is set, all names are qualified: the owner of a database can put another schema first.
-SELECT pg_catalog.set_config('pgio.schema', coalesce(pg_catalog.current_schema()::pg_catalog.text, ''), false);
+SELECT pg_catalog.set_config('pgio.schema', coalesce(pg_catalog.current_schema()::pg_catalog.text, ''), false) IS NULL;
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false);
 -- Settings on which results depend: what may abort or bend a session, and how values become text. Each with the
 -- value now in force. Older versions lack some.

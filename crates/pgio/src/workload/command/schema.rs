@@ -43,7 +43,8 @@ pub(super) fn check(admin: &mut Client, name: &str) -> Result<(), CommandError> 
     if row.get::<_, bool>(0) {
         Ok(())
     } else {
-        let (role, database): (String, String) = (row.get(1), row.get(2));
+        let text = |at: usize| row.try_get::<_, String>(at).map_err(failed("checking the role"));
+        let (role, database) = (text(1)?, text(2)?);
         Err(CommandError::Refused(format!(
             "role {role} has no privilege to create the schema {name}; run: GRANT CREATE ON DATABASE {database} TO {role}"
         )))
