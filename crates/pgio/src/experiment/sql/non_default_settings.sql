@@ -12,5 +12,5 @@ WHERE (source NOT IN ('default', 'override', 'client')
   AND name !~* $1
   AND name !~ '_(file|directory|directories)$'
   AND name NOT IN ('port', 'listen_addresses', 'external_pid_file', 'cluster_name',
-                   'application_name')
+                   'application_name', 'client_encoding')
 ORDER BY name

@@ -5,15 +5,19 @@
 
 use postgres::Client;
 
+use crate::pg::trust::{Owners, find_untrusted};
 use crate::workload::EngineError;
 use crate::workload::sql;
 
 pub const TABLE: &str = "pgio_scan";
 
-/// Refuses, before anything is run, if pgio's table does not exist.
+/// Refuses, before anything is run, if pgio's table does not exist or may run code of others.
 pub fn check(admin: &mut Client, schema: &str) -> Result<(), EngineError> {
-    let row = admin
-        .query_one(sql::SCAN_TABLE, &[&schema, &TABLE])
-        .map_err(|source| EngineError::Postgres { doing: "finding pgio_scan", source })?;
-    if row.get(0) { Ok(()) } else { Err(EngineError::NoScanTable) }
+    let failed = |source| EngineError::Postgres { doing: "finding pgio_scan", source };
+    let row = admin.query_one(sql::SCAN_TABLE, &[&schema, &TABLE]).map_err(failed)?;
+    if !row.get::<_, bool>(0) {
+        return Err(EngineError::NoScanTable);
+    }
+    let found = find_untrusted(admin, schema, &[TABLE], Owners::Trusted).map_err(failed)?;
+    found.map_or(Ok(()), |untrusted| Err(EngineError::NotOurs(untrusted.relation)))
 }

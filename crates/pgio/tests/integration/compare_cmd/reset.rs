@@ -255,15 +255,15 @@ fn a_database_with_other_objects_is_not_dropped() {
         let mut client = connect(&dsn);
         refused(&["other sessions are connected (1)"]);
         for (make, unmake, result) in [
-            ("CREATE TABLE precious ()", "DROP TABLE precious", "relation precious"),
-            ("CREATE VIEW seen AS SELECT 1", "DROP VIEW seen", "relation seen"),
+            ("CREATE TABLE precious ()", "DROP TABLE precious", "relation public.precious"),
+            ("CREATE VIEW seen AS SELECT 1", "DROP VIEW seen", "relation public.seen"),
             (
                 "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
                 "DROP FUNCTION f()",
-                "routine f()",
+                "routine public.f()",
             ),
             ("CREATE SCHEMA other", "DROP SCHEMA other", "schema other"),
-            ("CREATE DOMAIN d AS int", "DROP DOMAIN d", "type d"),
+            ("CREATE DOMAIN d AS int", "DROP DOMAIN d", "type public.d"),
             ("CREATE PUBLICATION p", "DROP PUBLICATION p", "publication p"),
             ("SELECT lo_create(4711)", "SELECT lo_unlink(4711)", "large object 4711"),
             (
@@ -305,7 +305,9 @@ fn objects_created_between_trials_are_not_dropped() {
     );
     running.wait_until("in the window", || text(&beside, &working) != "0");
     connect(&dsn).batch_execute("CREATE TABLE precious ()").unwrap();
-    running.wait().expect(4, &["contains objects that pgio did not create", "relation precious"]);
+    running
+        .wait()
+        .expect(4, &["contains objects that pgio did not create", "relation public.precious"]);
     assert_eq!(text(&dsn, "SELECT to_regclass('precious')::text"), "precious");
     assert_eq!(dir.trials().len(), 1);
 }

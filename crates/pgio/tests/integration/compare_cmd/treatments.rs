@@ -94,10 +94,12 @@ fn a_private_server_is_restarted_for_settings_that_need_it() {
 fn a_list_setting_stays_a_list_in_a_session() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));
-    let conditions = [("list", "search_path = \"pg_catalog, public\"")];
     let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
-    dir.compare(&experiment(&dsn, keys, "", &conditions)).expect(0, &[]);
-    assert_eq!(dir.trials()[0]["settings"]["search_path"], "pg_catalog, public");
+    let compare = |list: &str| dir.compare(&experiment(&dsn, keys, "", &[("list", list)]));
+    compare("search_path = \"pg_catalog, public\"")
+        .expect(4, &["`commit` have search_path = pg_catalog, pg_temp"]);
+    compare("datestyle = \"ISO, DMY\"").expect(0, &[]);
+    assert_eq!(dir.trials()[0]["settings"]["datestyle"], "ISO, DMY");
 }
 
 /// They would be in force nowhere, and yet the report would attribute an effect to them.
