@@ -345,8 +345,9 @@ fn read_back(
     for (name, _) in settings {
         let found = session
             .query_one("SELECT pg_catalog.current_setting($1)", &[name])
+            .and_then(|row| row.try_get(0))
             .map_err(|source| CommandError::Postgres { doing: "reading a setting", source })?;
-        pinned.insert(name.clone(), found.get(0));
+        pinned.insert(name.clone(), found);
     }
     Ok(pinned)
 }

@@ -53,8 +53,5 @@ WITH named AS (
     UNION ALL
     SELECT 10, title, 'inherits or is inherited'
       FROM tables WHERE EXISTS (SELECT FROM pg_inherits WHERE tables.oid IN (inhrelid, inhparent))
-    UNION ALL
-    SELECT 11, title, 'has the statistics object ' || quote_ident(stxname)
-      FROM tables JOIN pg_statistic_ext ON stxrelid = tables.oid
 )
 SELECT relation, why FROM found ORDER BY place, relation LIMIT 1

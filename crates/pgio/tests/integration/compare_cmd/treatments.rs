@@ -98,8 +98,8 @@ fn a_list_setting_stays_a_list_in_a_session() {
     let compare = |list: &str| dir.compare(&experiment(&dsn, keys, "", &[("list", list)]));
     compare("search_path = \"pg_catalog, public\"")
         .expect(4, &["`commit` have search_path = pg_catalog, pg_temp"]);
-    compare("datestyle = \"ISO, DMY\"").expect(0, &[]);
-    assert_eq!(dir.trials()[0]["settings"]["datestyle"], "ISO, DMY");
+    compare("temp_tablespaces = \"pg_default, pg_default\"").expect(0, &[]);
+    assert_eq!(dir.trials()[0]["settings"]["temp_tablespaces"], "pg_default, pg_default");
 }
 
 /// They would be in force nowhere, and yet the report would attribute an effect to them.
