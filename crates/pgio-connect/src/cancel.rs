@@ -13,7 +13,7 @@ use super::endpoint::Route;
 use super::error::ConnectError;
 use super::guarded::Connector;
 use super::params::{ConnectParams, SslMode};
-use super::tls;
+use super::tls::{self, Tls};
 use super::wire::cancel as cancel_by_route;
 
 /// Cancels the running statement of one session, from any thread.
@@ -22,7 +22,7 @@ pub struct Canceller(Target);
 
 #[derive(Clone)]
 enum Target {
-    Driver { token: Box<CancelToken>, tls: Option<Box<rustls::ClientConfig>>, mode: SslMode },
+    Driver { token: Box<CancelToken>, tls: Option<Tls>, params: Box<ConnectParams> },
     Wire { params: Box<ConnectParams>, route: Route, pid: i32, key: i32 },
 }
 
@@ -33,10 +33,10 @@ pub fn canceller(client: &Client, params: &ConnectParams) -> Canceller {
     let tls = match params.ssl.mode {
         SslMode::Disable | SslMode::Allow => None,
         _ if params.is_by_socket() => None,
-        _ => tls::client_config(params).ok().map(Box::new),
+        _ => tls::client_config(params).ok(),
     };
     let token = Box::new(client.cancel_token());
-    Canceller(Target::Driver { token, tls, mode: params.ssl.mode })
+    Canceller(Target::Driver { token, tls, params: Box::new(params.clone()) })
 }
 
 impl Canceller {
@@ -53,13 +53,14 @@ impl Canceller {
     pub fn cancel(&self) -> Result<(), ConnectError> {
         let driver = |e: postgres::Error| ConnectError::Cancel { source: Box::new(e) };
         match &self.0 {
-            Target::Driver { token, tls, mode } => {
+            Target::Driver { token, tls, params } => {
                 let cancel_with = |ssl| {
-                    let tls = tls.as_deref().cloned().map(Ok);
-                    let connector = Connector::new(tls, ssl, None, Arc::default());
-                    token.cancel_query(connector).map_err(driver)
+                    let connector = Connector::new(tls.clone().map(Ok), ssl, None, Arc::default());
+                    let own = params.dial_zone();
+                    let own = own.map_err(|e| ConnectError::Cancel { source: Box::new(e) })?;
+                    token.cancel_query(connector.over(own)).map_err(driver)
                 };
-                match mode {
+                match params.ssl.mode {
                     SslMode::Disable | SslMode::Allow => cancel_with(DriverSsl::Disable),
                     // The session may have continued without TLS after TLS failed.
                     SslMode::Prefer => {

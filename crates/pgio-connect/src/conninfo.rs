@@ -121,7 +121,7 @@ mod tests {
 
     fn split(text: &str) -> Vec<(&'static str, String)> {
         let pairs = parse(text).unwrap();
-        pairs.into_iter().map(|p| (p.keyword, p.value)).collect()
+        pairs.into_iter().map(|p| (p.keyword, p.value.into_string().unwrap())).collect()
     }
 
     fn problem(text: &str) -> String {

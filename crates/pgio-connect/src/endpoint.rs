@@ -4,7 +4,7 @@
 //! Next: `resolve` makes the list of them, `open` tries them in turn.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use postgres::config::SslMode;
@@ -15,10 +15,11 @@ pub enum Endpoint {
         dir: PathBuf,
         port: u16,
     },
-    /// A certificate must name `host`; `addr` avoids a DNS lookup.
+    /// A certificate must name `host`; `addr` avoids a DNS lookup and has the port and, for a
+    /// link-local address, the zone.
     Tcp {
         host: String,
-        addr: Option<IpAddr>,
+        addr: Option<SocketAddr>,
         port: u16,
     },
 }
@@ -33,10 +34,24 @@ impl fmt::Display for Endpoint {
     }
 }
 
+/// Parses an address, which may have a zone: `fe80::1%eth0`. Asks no name server.
+pub(super) fn parse_address(text: &str, port: u16) -> Option<SocketAddr> {
+    match text.parse() {
+        Ok(ip) => Some(SocketAddr::new(ip, port)),
+        Err(_) if text.contains(':') => (text, port).to_socket_addrs().ok()?.next(),
+        Err(_) => None,
+    }
+}
+
+/// Whether the address is in a zone of this machine, without which it cannot be reached.
+pub(super) fn is_in_zone(address: &SocketAddr) -> bool {
+    matches!(address, SocketAddr::V6(address) if address.scope_id() != 0)
+}
+
 /// The address and TLS mode of an open session, to open further sessions directly.
 #[derive(Debug, Clone)]
 pub struct Route {
     pub(super) endpoint: Endpoint,
-    pub(super) address: Option<IpAddr>,
+    pub(super) address: Option<SocketAddr>,
     pub(super) ssl: SslMode,
 }

@@ -60,8 +60,8 @@ pub enum ConnectError {
     Authentication { at: String, user: String, message: String, hint: String },
     #[error("no database `{name}` at {at}; pgio does not create it: run createdb {name}")]
     NoDatabase { at: String, name: String },
-    #[error("too many connections at {at}: {message}; raise max_connections or use fewer sessions")]
-    TooManyConnections { at: String, message: String },
+    #[error("too many connections at {at}: {message}; raise {raise} or use fewer sessions")]
+    TooManyConnections { at: String, message: String, raise: String },
     #[error("{at} refused the connection: {message} (SQLSTATE {code})")]
     Server { at: String, code: String, message: String },
     #[error("{at} does not behave like a PostgreSQL server; check what listens there")]
@@ -167,6 +167,11 @@ pub enum ConnectWarning {
     PassfileUnreadable(PathBuf, String),
     RootCertMissing(PathBuf),
     ClientCertMissing(PathBuf),
+    /// TLS was preferred and offered by the server at this address, and the session goes on without.
+    NoTls {
+        at: String,
+        why: String,
+    },
 }
 
 impl ConnectWarning {
@@ -180,6 +185,7 @@ impl ConnectWarning {
             }
             Self::RootCertMissing(path) => format!("sslrootcert {} was ignored", path.display()),
             Self::ClientCertMissing(path) => format!("sslcert {} was ignored", path.display()),
+            Self::NoTls { at, .. } => format!("the connection to {at} has no TLS"),
         }
     }
 
@@ -194,6 +200,7 @@ impl ConnectWarning {
             Self::ClientCertMissing(_) => {
                 "the file does not exist, so pgio sends no client certificate"
             }
+            Self::NoTls { why, .. } => why,
         }
     }
 
@@ -206,6 +213,9 @@ impl ConnectWarning {
                 "create the file (sslmode=verify-full makes a missing file an error)".to_owned()
             }
             Self::ClientCertMissing(_) => "check the path".to_owned(),
+            Self::NoTls { .. } => {
+                "set sslmode=require for an error instead, or sslmode=disable".to_owned()
+            }
         }
     }
 }

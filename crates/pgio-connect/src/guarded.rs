@@ -13,9 +13,10 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::net::{self, Ipv4Addr, TcpListener};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -24,20 +25,19 @@ use postgres::Socket;
 use postgres::config::SslMode as DriverSsl;
 use postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use postgres_protocol::message::frontend;
-use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream as Encrypted;
 
 use super::error::TlsUnsupported;
 use super::limits::Guard;
-use super::tls;
+use super::tls::{self, Tls};
 
 /// The same text as the crate's, which `classify` recognizes.
 const NO_TLS: &str = "server does not support TLS";
 
 /// How to encrypt, or why that is impossible, which matters only if the server offers TLS.
-pub(super) type Encryption = Result<rustls::ClientConfig, TlsUnsupported>;
+pub(super) type Encryption = Result<Tls, TlsUnsupported>;
 
 /// How far a login came. Shared, because a login that fails returns no stream.
 #[derive(Debug, Default)]
@@ -60,10 +60,12 @@ impl Progress {
 
 #[derive(Clone)]
 pub(super) struct Connector {
-    tls: Option<Result<TlsConnector, TlsUnsupported>>,
+    tls: Option<Encryption>,
     ssl: DriverSsl,
     deadline: Option<Instant>,
     progress: Arc<Progress>,
+    /// What to use instead of the socket that the crate has connected.
+    instead: Option<Arc<net::TcpStream>>,
 }
 
 impl Connector {
@@ -74,8 +76,12 @@ impl Connector {
         deadline: Option<Instant>,
         progress: Arc<Progress>,
     ) -> Connector {
-        let tls = tls.map(|tls| tls.map(|config| TlsConnector::from(Arc::new(config))));
-        Connector { tls, ssl, deadline, progress }
+        Connector { tls, ssl, deadline, progress, instead: None }
+    }
+
+    /// Uses this socket, while the crate connects to a [`detour`].
+    pub(super) fn over(self, socket: Option<net::TcpStream>) -> Connector {
+        Connector { instead: socket.map(Arc::new), ..self }
     }
 }
 
@@ -87,17 +93,18 @@ impl MakeTlsConnect<Socket> for Connector {
     fn make_tls_connect(&mut self, domain: &str) -> Result<Connecting, Infallible> {
         let tls = self.tls.clone().filter(|_| self.ssl != DriverSsl::Disable);
         let tls = tls.map(|tls| (tls, domain.to_owned()));
-        let progress = Arc::clone(&self.progress);
-        Ok(Connecting { tls, ssl: self.ssl, deadline: self.deadline, progress })
+        let (progress, instead) = (Arc::clone(&self.progress), self.instead.clone());
+        Ok(Connecting { tls, ssl: self.ssl, deadline: self.deadline, progress, instead })
     }
 }
 
 pub(super) struct Connecting {
     /// With the name that the server's certificate is checked against.
-    tls: Option<(Result<TlsConnector, TlsUnsupported>, String)>,
+    tls: Option<(Encryption, String)>,
     ssl: DriverSsl,
     deadline: Option<Instant>,
     progress: Arc<Progress>,
+    instead: Option<Arc<net::TcpStream>>,
 }
 
 impl TlsConnect<Socket> for Connecting {
@@ -108,16 +115,28 @@ impl TlsConnect<Socket> for Connecting {
     fn connect(self, socket: Socket) -> Self::Future {
         Box::pin(async move {
             let (deadline, progress) = (self.deadline, Arc::clone(&self.progress));
-            let inner = self.negotiate(socket).await?;
-            progress.encrypted.store(matches!(inner, Inner::Encrypted(_)), Ordering::Relaxed);
-            Ok(Guarded { inner, guard: Guard::new(), deadline, progress })
+            let socket: Box<dyn Stream> = match &self.instead {
+                None => Box::new(socket),
+                Some(own) => {
+                    drop(socket);
+                    // It is in the queue of the listener, which would otherwise fill.
+                    let _ = detour()?.accept();
+                    own.set_nonblocking(true)?;
+                    Box::new(TcpStream::from_std(own.try_clone()?)?)
+                }
+            };
+            let (stream, binding) = self.negotiate(socket).await?;
+            Ok(Guarded { stream, binding, guard: Guard::new(), deadline, progress })
         })
     }
 }
 
 impl Connecting {
-    async fn negotiate(self, mut socket: Socket) -> io::Result<Inner> {
-        let Some((tls, name)) = self.tls else { return Ok(Inner::Plain(socket)) };
+    async fn negotiate(
+        self,
+        mut socket: Box<dyn Stream>,
+    ) -> io::Result<(Box<dyn Stream>, Option<Vec<u8>>)> {
+        let Some((tls, name)) = self.tls else { return Ok((socket, None)) };
         let mut request = BytesMut::new();
         frontend::ssl_request(&mut request);
         socket.write_all(&request).await?;
@@ -125,25 +144,40 @@ impl Connecting {
         // data after an `S` must not be trusted (CVE-2021-23222).
         match (socket.read_u8().await?, self.ssl) {
             (b'S', _) => {
-                let tls = tls.map_err(io::Error::other)?;
-                let name = ServerName::try_from(name)
-                    .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-                Ok(Inner::Encrypted(Box::new(tls.connect(name, socket).await?)))
+                let (config, name) = tls.map_err(io::Error::other)?.for_host(name);
+                let stream = TlsConnector::from(config).connect(name, socket).await?;
+                self.progress.encrypted.store(true, Ordering::Relaxed);
+                let certificates = stream.get_ref().1.peer_certificates();
+                let binding = certificates.and_then(|all| tls::end_point(all.first()?));
+                Ok((Box::new(stream), binding))
             }
             (_, DriverSsl::Require) => Err(io::Error::other(NO_TLS)),
-            _ => Ok(Inner::Plain(socket)),
+            _ => Ok((socket, None)),
         }
     }
 }
 
-enum Inner {
-    Plain(Socket),
-    Encrypted(Box<Encrypted<Socket>>),
+/// A listener to which the crate connects where it could not connect to the server: it drops the
+/// zone of an address.
+pub(super) fn detour() -> io::Result<&'static TcpListener> {
+    static DETOUR: OnceLock<TcpListener> = OnceLock::new();
+    if let Some(listener) = DETOUR.get() {
+        return Ok(listener);
+    }
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    listener.set_nonblocking(true)?;
+    Ok(DETOUR.get_or_init(|| listener))
 }
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 /// A stream whose reads fail once the server has sent too much.
 pub(super) struct Guarded {
-    inner: Inner,
+    stream: Box<dyn Stream>,
+    /// The server's certificate, for the channel binding.
+    binding: Option<Vec<u8>>,
     guard: Guard,
     /// Deadline of the login, also for a server that sends a byte now and then.
     deadline: Option<Instant>,
@@ -158,10 +192,7 @@ impl AsyncRead for Guarded {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
-        ready!(match &mut this.inner {
-            Inner::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
-            Inner::Encrypted(stream) => Pin::new(&mut **stream).poll_read(cx, buf),
-        })?;
+        ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
         this.guard.watch(&buf.filled()[before..])?;
         if this.guard.is_login() && this.guard.is_authenticated() {
             this.progress.authenticated.store(true, Ordering::Relaxed);
@@ -180,37 +211,21 @@ impl AsyncWrite for Guarded {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().inner {
-            Inner::Plain(socket) => Pin::new(socket).poll_write(cx, buf),
-            Inner::Encrypted(stream) => Pin::new(&mut **stream).poll_write(cx, buf),
-        }
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, buf)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().inner {
-            Inner::Plain(socket) => Pin::new(socket).poll_flush(cx),
-            Inner::Encrypted(stream) => Pin::new(&mut **stream).poll_flush(cx),
-        }
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().inner {
-            Inner::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
-            Inner::Encrypted(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
-        }
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
     }
 }
 
 impl TlsStream for Guarded {
     fn channel_binding(&self) -> ChannelBinding {
-        match &self.inner {
-            Inner::Plain(_) => ChannelBinding::none(),
-            Inner::Encrypted(stream) => {
-                let certificates = stream.get_ref().1.peer_certificates();
-                certificates
-                    .and_then(|certificates| tls::end_point(certificates.first()?))
-                    .map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
-            }
-        }
+        let binding = self.binding.clone();
+        binding.map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
     }
 }

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,9 +31,9 @@ static CUTTING: AtomicBool = AtomicBool::new(false);
 static WAS_CUT: AtomicBool = AtomicBool::new(false);
 
 /// Registers the address of a server. Call it before connecting.
-pub fn note(address: IpAddr, port: u16) {
+pub fn note(address: SocketAddr) {
     let mut noted = SERVER_ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
-    noted.insert(SocketAddr::new(address.to_canonical(), port));
+    noted.insert(canonical(address));
 }
 
 /// Whether connections are being cut, so that the caller must end its wait. That counts as a cut.
@@ -121,14 +121,15 @@ fn duplicate(number: RawFd) -> Option<OwnedFd> {
     rustix::io::fcntl_dupfd_cloexec(borrowed, 0).ok()
 }
 
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
 fn is_of_server(socket: &OwnedFd) -> bool {
     let Ok(Some(peer)) = getpeername(socket) else { return false };
     if let Ok(address) = SocketAddr::try_from(peer.clone()) {
-        let canonical = SocketAddr::new(address.ip().to_canonical(), address.port());
-        return SERVER_ADDRESSES
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(&canonical);
+        let noted = SERVER_ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
+        return noted.contains(&canonical(address));
     }
     is_server_socket(&peer)
 }
@@ -164,7 +165,7 @@ pub(crate) mod tests {
         let (tcp, tcp_other) =
             (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
         let address = tcp.local_addr().unwrap();
-        note(address.ip(), address.port());
+        note(address);
         let mut unix = UnixStream::connect(&server).unwrap();
         let mut by_tcp = TcpStream::connect(address).unwrap();
         let still = UnixStream::connect(dir.path().join("x")).unwrap();

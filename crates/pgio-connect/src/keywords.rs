@@ -6,6 +6,9 @@
 //!
 //! Next: `resolve` uses this table; `params` defines the result.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
 use super::error::{ConnectError, Source};
 
 pub(super) struct Keyword {
@@ -103,15 +106,17 @@ pub fn names_secret(text: &str) -> bool {
 /// A keyword and its value from a string or a service file.
 pub(super) struct Pair {
     pub(super) keyword: &'static str,
-    pub(super) value: String,
+    /// Bytes: only a password may be other than UTF-8, which `resolve` checks.
+    pub(super) value: OsString,
 }
 
 /// Converts a written keyword into a [`Pair`]; `Err` is the most similar keyword.
-pub(super) fn pair(written: &str, value: String) -> Result<Pair, &'static str> {
+pub(super) fn pair(written: &str, value: impl Into<OsString>) -> Result<Pair, &'static str> {
+    let value = value.into();
     if written == "requiressl" {
         // Predecessor of sslmode; libpq still translates it.
-        let value = if value.starts_with('1') { "require" } else { "prefer" };
-        return Ok(Pair { keyword: "sslmode", value: value.to_owned() });
+        let value = if value.as_bytes().starts_with(b"1") { "require" } else { "prefer" };
+        return Ok(Pair { keyword: "sslmode", value: value.into() });
     }
     match KEYWORDS.iter().find(|k| k.name == written) {
         Some(keyword) => Ok(Pair { keyword: keyword.name, value }),
@@ -157,7 +162,7 @@ mod tests {
             ("ssl_mode", "sslmode"),
             ("Port", "port"),
         ] {
-            let found = pair(written, String::new()).err();
+            let found = pair(written, "").err();
             assert_eq!(found, Some(meant), "for {written}");
         }
     }

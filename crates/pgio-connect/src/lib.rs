@@ -27,6 +27,7 @@ mod limits;
 mod open;
 mod params;
 mod passfile;
+mod psql;
 mod redact;
 mod resolve;
 mod secret;
@@ -42,7 +43,7 @@ pub use env::Env;
 pub use error::{BadText, ConnectError, ConnectWarning, Source, TlsUnsupported};
 pub use keywords::names_secret;
 pub use limits::Excess;
-pub use open::{connect, reach};
+pub use open::{connect, on_warning, reach};
 pub use params::{
     ChannelBinding, ClientCert, ConnectParams, Keepalives, RootCert, SessionAttrs, SslMode,
     SslParams,

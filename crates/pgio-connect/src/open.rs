@@ -14,20 +14,20 @@
 pub(super) mod classify;
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::{fs, io, thread};
 
 use postgres::config::{SslMode as DriverSsl, SslNegotiation};
 use postgres::error::SqlState;
 use postgres::{Client, Config, NoTls};
 
-use super::endpoint::{Endpoint, Route};
-use super::error::ConnectError;
-use super::guarded::{Connector, Encryption, Progress};
+use super::endpoint::{Endpoint, Route, is_in_zone};
+use super::error::{ConnectError, ConnectWarning};
+use super::guarded::{Connector, Encryption, Progress, detour};
 use super::params::{ChannelBinding, ConnectParams, SessionAttrs, SslMode};
 use super::tls;
 use super::wire::Wire;
@@ -105,7 +105,7 @@ fn tries_next_host(error: &ConnectError) -> bool {
 }
 
 /// `None` means the socket.
-fn addresses(endpoint: &Endpoint) -> Result<Vec<Option<IpAddr>>, ConnectError> {
+fn addresses(endpoint: &Endpoint) -> Result<Vec<Option<SocketAddr>>, ConnectError> {
     let (host, port) = match endpoint {
         Endpoint::Socket { .. } => return Ok(vec![None]),
         Endpoint::Tcp { addr: Some(addr), .. } => return Ok(vec![Some(*addr)]),
@@ -117,7 +117,7 @@ fn addresses(endpoint: &Endpoint) -> Result<Vec<Option<IpAddr>>, ConnectError> {
         check: "the spelling of the host name and name resolution on this machine",
         kind: None,
     })?;
-    Ok(found.map(|socket| Some(socket.ip())).collect())
+    Ok(found.map(Some).collect())
 }
 
 /// Tries one address with TLS, without TLS, or both in turn.
@@ -135,8 +135,13 @@ fn attempt_all_modes(attempt: &Attempt<'_>) -> Result<(Client, DriverSsl), Conne
             other => other,
         },
         SslMode::Prefer => match open(attempt, DriverSsl::Prefer) {
-            Err(tls) if tls.allows_plain() => open(attempt, DriverSsl::Disable)
-                .map_err(|plain| Failed::from(more_helpful(tls.error, plain.error))),
+            Err(tls) if tls.allows_plain() => match open(attempt, DriverSsl::Disable) {
+                Ok(opened) => {
+                    warn(attempt.at(), tls.error.to_string());
+                    Ok(opened)
+                }
+                Err(plain) => Err(Failed::from(more_helpful(tls.error, plain.error))),
+            },
             other => other,
         },
         SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => {
@@ -144,6 +149,28 @@ fn attempt_all_modes(attempt: &Attempt<'_>) -> Result<(Client, DriverSsl), Conne
         }
     };
     opened.map_err(|failed| failed.error)
+}
+
+fn unreachable(error: &io::Error, attempt: &Attempt<'_>) -> ConnectError {
+    classify::unreachable(Some(error.kind()), error.to_string(), attempt)
+}
+
+static ON_WARNING: OnceLock<fn(&ConnectWarning)> = OnceLock::new();
+
+/// Calls `handler` for what is found only while connecting, once for each server. Global, because a
+/// program connects in many places and tells its user in one.
+pub fn on_warning(handler: fn(&ConnectWarning)) {
+    // The first one stays.
+    let _ = ON_WARNING.set(handler);
+}
+
+/// Says that a session has no TLS although the server offers it.
+fn warn(at: String, why: String) {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let is_new = TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(at.clone());
+    if let Some(handler) = ON_WARNING.get().filter(|_| is_new) {
+        handler(&ConnectWarning::NoTls { at, why });
+    }
 }
 
 /// A failed login, and what decides in libpq whether it is tried again with or without TLS.
@@ -186,17 +213,21 @@ fn more_helpful(tls: ConnectError, mut plain: ConnectError) -> ConnectError {
 }
 
 fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<(Client, DriverSsl), Failed> {
-    let config = driver_config(attempt, ssl);
+    let config = driver_config(attempt, ssl)?;
     let tls = encryption(attempt.params, ssl)?;
-    if let (Some(address), Endpoint::Tcp { port, .. }) = (attempt.address, attempt.endpoint) {
-        interrupt::note(address, *port);
+    if let Some(address) = attempt.address {
+        interrupt::note(address);
     }
+    let zone = attempt.address.filter(is_in_zone);
+    *attempt.params.zone.lock().unwrap_or_else(PoisonError::into_inner) = zone;
     let limit = attempt.params.connect_timeout;
     let progress = Arc::<Progress>::default();
     let opened = match attempt.endpoint {
         Endpoint::Tcp { .. } => {
             let deadline = limit.map(|limit| Instant::now() + limit);
             let connector = Connector::new(tls, ssl, deadline, Arc::clone(&progress));
+            let own = attempt.params.dial_zone().map_err(|e| unreachable(&e, attempt))?;
+            let connector = connector.over(own);
             connect_within(limit, move || Ok(config.connect(connector)), attempt)?
         }
         Endpoint::Socket { dir, port } => {
@@ -278,7 +309,7 @@ fn connect_within(
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 // The thread has printed its panic, for example without a free file descriptor.
-                let source = std::io::Error::other("the thread that connects ended early");
+                let source = io::Error::other("the thread that connects ended early");
                 return Err(ConnectError::Thread { source });
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
@@ -289,7 +320,7 @@ fn connect_within(
     }
 }
 
-fn driver_config(attempt: &Attempt<'_>, ssl: DriverSsl) -> Config {
+fn driver_config(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<Config, ConnectError> {
     let params = attempt.params;
     let mut config = Config::new();
     config
@@ -306,14 +337,16 @@ fn driver_config(attempt: &Attempt<'_>, ssl: DriverSsl) -> Config {
     match attempt.endpoint {
         Endpoint::Socket { dir, port } => config.host_path(dir).port(*port),
         // The driver's TLS is our `Connector`, which applies the real mode.
-        Endpoint::Tcp { host, port, .. } => config
-            .host(host)
-            .port(*port)
-            .ssl_mode(DriverSsl::Require)
-            .ssl_negotiation(SslNegotiation::Direct),
+        Endpoint::Tcp { host, .. } => {
+            config.host(host).ssl_mode(DriverSsl::Require).ssl_negotiation(SslNegotiation::Direct)
+        }
     };
-    if let Some(address) = attempt.address {
-        config.hostaddr(address);
+    if let Some(mut address) = attempt.address {
+        if is_in_zone(&address) {
+            let detour = detour().and_then(TcpListener::local_addr);
+            address = detour.map_err(|e| unreachable(&e, attempt))?;
+        }
+        config.hostaddr(address.ip()).port(address.port());
     }
     if let Some(password) = params.password_for(attempt.endpoint) {
         config.password(password.expose());
@@ -332,7 +365,7 @@ fn driver_config(attempt: &Attempt<'_>, ssl: DriverSsl) -> Config {
     keep.interval.map(|interval| config.keepalives_interval(interval));
     keep.count.map(|count| config.keepalives_retries(count));
     keep.user_timeout.map(|limit| config.tcp_user_timeout(limit));
-    config
+    Ok(config)
 }
 
 /// Checks that the session satisfies target_session_attrs.

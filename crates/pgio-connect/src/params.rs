@@ -5,14 +5,18 @@
 //! Next: `resolve` creates them, `open` and `tls` use them.
 
 use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::endpoint::Endpoint;
 use super::error::ConnectWarning;
 use super::passfile::Passfile;
 use super::secret::Secret;
+use super::tls::Tls;
+use super::wire::dial;
 
 /// Everything needed to open a session. Created by [`super::resolve()`].
 #[derive(Debug, Clone)]
@@ -36,7 +40,9 @@ pub struct ConnectParams {
     pub(super) given: Given,
     pub(super) warnings: Vec<ConnectWarning>,
     /// Created once for all sessions with these parameters, because it reads files.
-    pub(super) tls: Arc<OnceLock<rustls::ClientConfig>>,
+    pub(super) tls: Arc<OnceLock<Tls>>,
+    /// The address that the sessions use, if it is in a zone.
+    pub(super) zone: Arc<Mutex<Option<SocketAddr>>>,
     pub(super) on_notice: OnNotice,
 }
 
@@ -177,6 +183,12 @@ impl ConnectParams {
     /// Whether all hosts are Unix-domain sockets, so that the server is on this machine.
     pub fn is_by_socket(&self) -> bool {
         self.hosts.iter().all(|endpoint| matches!(endpoint, Endpoint::Socket { .. }))
+    }
+
+    /// Connects to the server's address if it is in a zone; others are the driver's affair.
+    pub(super) fn dial_zone(&self) -> io::Result<Option<TcpStream>> {
+        let zone = *self.zone.lock().unwrap_or_else(PoisonError::into_inner);
+        zone.map(|address| dial(&address, self)).transpose()
     }
 
     /// Problems that libpq would ignore silently.

@@ -9,6 +9,7 @@
 use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ use super::secret::Secret;
 #[derive(Clone, Default)]
 pub(super) struct Passfile {
     pub(super) path: Option<PathBuf>,
-    lines: Vec<String>,
+    lines: Vec<Vec<u8>>,
     default_socket_dir: PathBuf,
 }
 
@@ -43,17 +44,19 @@ impl Passfile {
             return Err(ConnectWarning::PassfileExposed(path.to_owned()));
         }
         let text = fs::read(path).map_err(unreadable)?;
-        Ok(Passfile {
-            path: Some(path.to_owned()),
-            ..Self::parse(&String::from_utf8_lossy(&text), default_socket_dir)
-        })
+        Ok(Passfile { path: Some(path.to_owned()), ..Self::parse(&text, default_socket_dir) })
     }
 
-    fn parse(text: &str, default_socket_dir: &Path) -> Self {
-        let lines = text.lines().filter(|line| !line.starts_with('#'));
+    /// Takes bytes: the encoding of a password is the server's affair.
+    fn parse(text: &[u8], default_socket_dir: &Path) -> Self {
+        let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.starts_with(b"#"));
+        let without_ends = lines.map(|line| match line.iter().rposition(|byte| *byte != b'\r') {
+            Some(last) => line[..=last].to_vec(),
+            None => Vec::new(),
+        });
         Passfile {
             path: None,
-            lines: lines.map(|line| line.trim_end_matches('\r').to_owned()).collect(),
+            lines: without_ends.collect(),
             default_socket_dir: default_socket_dir.to_owned(),
         }
     }
@@ -61,31 +64,32 @@ impl Passfile {
     pub(super) fn find(&self, endpoint: &Endpoint, dbname: &str, user: &str) -> Option<Secret> {
         let (host, port) = match endpoint {
             Endpoint::Socket { dir, port } if *dir == self.default_socket_dir => {
-                ("localhost".into(), port)
+                (&b"localhost"[..], port)
             }
-            Endpoint::Socket { dir, port } => (dir.to_string_lossy(), port),
-            Endpoint::Tcp { host, port, .. } => (host.as_str().into(), port),
+            Endpoint::Socket { dir, port } => (dir.as_os_str().as_bytes(), port),
+            Endpoint::Tcp { host, port, .. } => (host.as_bytes(), port),
         };
-        let wanted = [&*host, &port.to_string(), dbname, user];
+        let port = port.to_string();
+        let wanted = [host, port.as_bytes(), dbname.as_bytes(), user.as_bytes()];
         self.lines.iter().find_map(|line| {
             let password =
-                wanted.iter().try_fold(line.as_str(), |rest, field| after(rest, field))?;
+                wanted.iter().try_fold(line.as_slice(), |rest, field| after(rest, field))?;
             Some(Secret::new(unescape(password)))
         })
     }
 }
 
 /// The rest of a line after its first field, if that field matches.
-fn after<'a>(line: &'a str, wanted: &str) -> Option<&'a str> {
-    if let Some(rest) = line.strip_prefix("*:") {
+fn after<'a>(line: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
+    if let Some(rest) = line.strip_prefix(b"*:") {
         return Some(rest);
     }
-    let mut wanted = wanted.chars();
-    let mut written = line.chars();
+    let mut wanted = wanted.iter();
+    let mut written = line.iter();
     loop {
-        let c = match (written.next()?, wanted.as_str()) {
-            (':', "") => return Some(written.as_str()),
-            ('\\', _) => written.next()?,
+        let c = match (written.next()?, wanted.as_slice()) {
+            (b':', []) => return Some(written.as_slice()),
+            (b'\\', _) => written.next()?,
             // Like libpq, also accept an unescaped `:`, as in `::1`.
             (c, _) => c,
         };
@@ -96,14 +100,14 @@ fn after<'a>(line: &'a str, wanted: &str) -> Option<&'a str> {
 }
 
 /// Removes the escapes. The password ends at a `:`, which libpq reserves for further fields.
-fn unescape(password: &str) -> String {
-    let mut plain = String::new();
-    let mut chars = password.chars();
-    while let Some(c) = chars.next() {
-        match c {
-            ':' => break,
-            '\\' => plain.push(chars.next().unwrap_or('\\')),
-            c => plain.push(c),
+fn unescape(password: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::new();
+    let mut bytes = password.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b':' => break,
+            b'\\' => plain.push(*bytes.next().unwrap_or(&b'\\')),
+            byte => plain.push(*byte),
         }
     }
     plain
@@ -120,13 +124,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn find(text: &str, host: &str, dbname: &str, user: &str) -> Option<String> {
+    fn find_bytes(text: &[u8], host: &str, dbname: &str, user: &str) -> Option<Vec<u8>> {
         let endpoint = match host.strip_prefix('/') {
             Some(_) => Endpoint::Socket { dir: host.into(), port: 5432 },
             None => Endpoint::Tcp { host: host.to_owned(), addr: None, port: 5432 },
         };
         let found = Passfile::parse(text, Path::new("/run/pg")).find(&endpoint, dbname, user);
         found.map(|secret| secret.expose().to_owned())
+    }
+
+    fn find(text: &str, host: &str, dbname: &str, user: &str) -> Option<String> {
+        find_bytes(text.as_bytes(), host, dbname, user)
+            .map(|found| String::from_utf8(found).unwrap())
     }
 
     #[test]
@@ -147,6 +156,12 @@ mod tests {
         // Only the whole field `*` is a wildcard.
         assert_eq!(find("h*:5432:d:u:pw", "hh", "d", "u"), None);
         assert_eq!(find(r"\*:5432:d:u:pw", "h", "d", "u"), None);
+    }
+
+    #[test]
+    fn a_password_is_bytes() {
+        let file = b"# M\xfcller\nh:*:d\xfc:u:other\nh:5432:d:u:p\xfcw\n";
+        assert_eq!(find_bytes(file, "h", "d", "u").as_deref(), Some(&b"p\xfcw"[..]));
     }
 
     #[test]

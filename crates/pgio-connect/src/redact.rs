@@ -19,6 +19,12 @@ impl Secret {
         self.spans(text).next().is_some()
     }
 
+    /// Like [`Self::is_in`], and as it is also for a password of any length but none.
+    pub fn is_exactly_in(&self, text: &str) -> bool {
+        let length = self.expose().len().max(1);
+        self.is_in(text) || text.as_bytes().windows(length).any(|part| part == self.expose())
+    }
+
     /// Replaces each occurrence of the password by `by`.
     pub fn hidden_in(&self, text: &str, by: &str) -> String {
         let (mut hidden, mut from) = (String::new(), 0);
@@ -48,16 +54,24 @@ impl Secret {
     /// The farthest end of a match that begins at `start`.
     fn end_at(&self, text: &str, start: usize) -> Option<usize> {
         let mut ends = vec![start];
-        for c in self.expose().chars() {
-            let mut next = Vec::new();
-            for at in ends {
-                spellings(&text.as_bytes()[at..], c, &mut |length| next.push(at + length));
-            }
-            next.sort_unstable();
-            next.dedup();
-            ends = next;
-            if ends.is_empty() {
-                return None;
+        for chunk in self.expose().utf8_chunks() {
+            let other = Some(chunk.invalid()).filter(|bytes| !bytes.is_empty());
+            for part in chunk.valid().chars().map(Ok).chain(other.map(Err)) {
+                let mut next = Vec::new();
+                for at in ends {
+                    let (rest, mut found) =
+                        (&text.as_bytes()[at..], |length| next.push(at + length));
+                    match part {
+                        Ok(c) => spellings(rest, c, &mut found),
+                        Err(bytes) => replacements(rest, bytes, &mut found),
+                    }
+                }
+                next.sort_unstable();
+                next.dedup();
+                ends = next;
+                if ends.is_empty() {
+                    return None;
+                }
             }
         }
         ends.pop()
@@ -82,10 +96,7 @@ fn spellings(text: &[u8], c: char, found: &mut dyn FnMut(usize)) {
             }
         }
     }
-    let encoded: String = plain.iter().map(|b| format!("%{b:02x}")).collect();
-    if starts_with_any_case(text, &encoded) {
-        found(encoded.len());
-    }
+    url_encoded(text, plain, found);
     let others: &[&str] = match c {
         ' ' => &["+"],
         '\'' => &["''", r"'\''", r#"'"'"'"#, "&#39;", "&apos;"],
@@ -98,6 +109,22 @@ fn spellings(text: &[u8], c: char, found: &mut dyn FnMut(usize)) {
     for other in others.iter().filter(|other| text.starts_with(other.as_bytes())) {
         found(other.len());
     }
+}
+
+fn url_encoded(text: &[u8], bytes: &[u8], found: &mut dyn FnMut(usize)) {
+    let encoded: String = bytes.iter().map(|b| format!("%{b:02x}")).collect();
+    if starts_with_any_case(text, &encoded) {
+        found(encoded.len());
+    }
+}
+
+/// Like [`spellings`] for bytes that are not UTF-8: whoever read them as text has replaced them.
+fn replacements(text: &[u8], bytes: &[u8], found: &mut dyn FnMut(usize)) {
+    let replaced = char::REPLACEMENT_CHARACTER.to_string();
+    if text.starts_with(replaced.as_bytes()) {
+        found(replaced.len());
+    }
+    url_encoded(text, bytes, found);
 }
 
 /// The character as a JSON escape, and the length of the escape.
@@ -142,6 +169,14 @@ mod tests {
         ] {
             assert_eq!(hidden(&format!("a={spelled}; b")), "a=***; b", "{spelled}");
             assert!(Secret::new(PASSWORD).is_in(spelled));
+        }
+    }
+
+    #[test]
+    fn a_password_that_is_not_utf8_is_hidden() {
+        let secret = Secret::new(b"p\xfcw\xfc");
+        for spelled in ["p\u{fffd}w\u{fffd}", "p%FCw%fc"] {
+            assert_eq!(secret.hidden_in(&format!("a={spelled}; b"), "***"), "a=***; b");
         }
     }
 

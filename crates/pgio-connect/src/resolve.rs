@@ -11,20 +11,21 @@ mod settings;
 mod ssl;
 
 use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::{ConnectError, Source};
+use super::error::{BadText, ConnectError, Source};
 use super::keywords::{KEYWORDS, Pair, names_secret};
 use super::params::{ChannelBinding, ConnectParams, Given, Keepalives, OnNotice, SessionAttrs};
 use super::passfile::Passfile;
 use super::secret::Secret;
-use super::{Env, conninfo, service, uri};
+use super::{Env, conninfo, psql, service, uri};
 use settings::Settings;
 
-/// Resolves a value that psql would accept as its database argument: a database name, a conninfo
-/// string or a URI. With an empty string, all values come from the environment.
+/// Resolves a value that psql would accept as its database argument (a database name, a conninfo
+/// string or a URI), or what follows `psql` on a command line (`-h db1 -p 5433 pgio`). With an empty string, all values come from the environment.
 ///
 /// # Errors
 ///
@@ -35,7 +36,7 @@ pub fn resolve(text: &str, env: &Env) -> Result<ConnectParams, ConnectError> {
 
     let default_user = || Some(env.user.clone()).filter(|user| !user.is_empty());
     let user = settings.text("user").or_else(default_user).ok_or(ConnectError::NoUser)?;
-    let password = settings.text("password").map(Secret::new);
+    let password = settings.bytes("password").map(|value| Secret::new(value.into_vec()));
     let given = given(&settings)?;
     let default = || env.home.as_ref().map(|home| home.join(".pgpass"));
     let passfile = match (&password, given.passfile.clone().or_else(default)) {
@@ -64,6 +65,7 @@ pub fn resolve(text: &str, env: &Env) -> Result<ConnectParams, ConnectError> {
         given,
         warnings,
         tls: Arc::default(),
+        zone: Arc::default(),
         on_notice: OnNotice::default(),
     })
 }
@@ -73,7 +75,7 @@ pub fn resolve(text: &str, env: &Env) -> Result<ConnectParams, ConnectError> {
 pub fn secrets(text: &str) -> Vec<Secret> {
     let pairs = parse(text).unwrap_or_default().into_iter();
     let secret = pairs.filter(|pair| names_secret(pair.keyword) && !pair.value.is_empty());
-    secret.map(|pair| Secret::new(pair.value)).collect()
+    secret.map(|pair| Secret::new(pair.value.into_vec())).collect()
 }
 
 /// The first value of each list is the default.
@@ -93,11 +95,12 @@ pub(super) const CHANNEL_BINDING: &[(&str, ChannelBinding)] = &[
 
 fn gather(text: &str, env: &Env) -> Result<Settings, ConnectError> {
     let mut settings = Settings::default();
-    for pair in parse(text)? {
+    for pair in parse(text).map_err(ConnectError::ConnectString)? {
         // Within a string the last value wins.
         settings.0.insert(pair.keyword, (pair.value, Source::ConnectString));
     }
-    let service = settings.text("service").or_else(|| env.var("PGSERVICE").map(str::to_owned));
+    let variable = || env.var("PGSERVICE").map(|name| name.to_string_lossy().into_owned());
+    let service = settings.text("service").or_else(variable);
     if let Some(name) = service.filter(|name| !name.is_empty()) {
         let (path, pairs) = find_service(&name, env)?;
         for pair in pairs {
@@ -111,26 +114,34 @@ fn gather(text: &str, env: &Env) -> Result<Settings, ConnectError> {
         }
     }
     // Predecessor of PGSSLMODE; like libpq, ignore any other value.
-    if env.var("PGREQUIRESSL").is_some_and(|value| value.starts_with('1')) {
-        settings.add("sslmode", "require".to_owned(), Source::Environment("PGREQUIRESSL"));
+    if env.var("PGREQUIRESSL").is_some_and(|value| value.as_bytes().starts_with(b"1")) {
+        settings.add("sslmode", "require".into(), Source::Environment("PGREQUIRESSL"));
     }
     for keyword in KEYWORDS {
-        if let Some((value, from)) = settings.0.get(keyword.name) {
-            keyword.accept(value, from)?;
+        let Some((value, from)) = settings.0.get(keyword.name) else { continue };
+        match value.to_str() {
+            Some(value) => keyword.accept(value, from)?,
+            None if names_secret(keyword.name) => {}
+            // The protocol's texts and stored parameters are UTF-8.
+            None => {
+                return Err(settings.bad(keyword.name, "not UTF-8, as all but a password must be"));
+            }
         }
     }
     Ok(settings)
 }
 
-fn parse(text: &str) -> Result<Vec<Pair>, ConnectError> {
-    if uri::is_uri(text) {
-        uri::parse(text).map_err(ConnectError::ConnectString)
+pub(super) fn parse(text: &str) -> Result<Vec<Pair>, BadText> {
+    if psql::has_options(text) {
+        psql::parse(text)
+    } else if uri::is_uri(text) {
+        uri::parse(text)
     } else if text.contains('=') {
-        conninfo::parse(text).map_err(ConnectError::ConnectString)
+        conninfo::parse(text)
     } else if text.is_empty() {
         Ok(Vec::new())
     } else {
-        Ok(vec![Pair { keyword: "dbname", value: text.to_owned() }])
+        Ok(vec![Pair { keyword: "dbname", value: text.into() }])
     }
 }
 
@@ -150,7 +161,7 @@ fn find_service(name: &str, env: &Env) -> Result<(PathBuf, Vec<Pair>), ConnectEr
         if must_exist.as_ref() != Some(&path) && !path.exists() {
             continue;
         }
-        let text = match fs::read_to_string(&path) {
+        let text = match fs::read(&path) {
             Ok(text) => text,
             Err(source) => return Err(ConnectError::ServiceFileUnreadable { path, source }),
         };

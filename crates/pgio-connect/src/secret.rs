@@ -2,17 +2,18 @@
 
 use std::fmt;
 
-/// A password. It has no Display and no Serialize, and Debug redacts.
+/// A password: bytes, since a server may use another encoding than UTF-8. It has no Display and no
+/// Serialize, and Debug redacts.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret(Vec<u8>);
 
 impl Secret {
-    pub fn new(text: impl Into<String>) -> Self {
+    pub fn new(text: impl Into<Vec<u8>>) -> Self {
         Secret(text.into())
     }
 
-    /// The password in plain text, only for sending it to the server.
-    pub fn expose(&self) -> &str {
+    /// The password as it is, only for sending it to the server.
+    pub fn expose(&self) -> &[u8] {
         &self.0
     }
 }

@@ -4,22 +4,26 @@
 //!
 //! Next: `resolve` chooses the files.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use super::error::BadText;
 use super::keywords::{Pair, pair};
 
 /// The pairs of one service; `None` if the file does not define it. In an error, `at` is the line.
-pub(super) fn find(text: &str, name: &str) -> Result<Option<Vec<Pair>>, BadText> {
+pub(super) fn find(text: &[u8], name: &str) -> Result<Option<Vec<Pair>>, BadText> {
     let mut found: Option<Vec<Pair>> = None;
-    for (number, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
+    for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line.is_empty() || line.starts_with(b"#") {
             continue;
         }
-        if let Some(section) = line.strip_prefix('[') {
+        if let Some(section) = line.strip_prefix(b"[") {
             if found.is_some() {
                 break;
             }
-            let matches = section.strip_prefix(name).is_some_and(|rest| rest.starts_with(']'));
+            let rest = section.strip_prefix(name.as_bytes());
+            let matches = rest.is_some_and(|rest| rest.starts_with(b"]"));
             found = matches.then(Vec::new);
             continue;
         }
@@ -30,12 +34,13 @@ pub(super) fn find(text: &str, name: &str) -> Result<Option<Vec<Pair>>, BadText>
     Ok(found)
 }
 
-fn entry(line: &str) -> Result<Pair, String> {
-    let (keyword, value) = line.split_once('=').ok_or("expected keyword=value")?;
-    match keyword {
+fn entry(line: &[u8]) -> Result<Pair, String> {
+    let at = line.iter().position(|byte| *byte == b'=').ok_or("expected keyword=value")?;
+    let value = OsStr::from_bytes(&line[at + 1..]);
+    match &*String::from_utf8_lossy(&line[..at]) {
         "service" => Err("a service cannot refer to another service".to_owned()),
         padded if padded != padded.trim_end() => Err("no spaces are allowed before `=`".to_owned()),
-        keyword => pair(keyword, value.to_owned())
+        keyword => pair(keyword, value)
             .map_err(|nearest| format!("unknown keyword `{keyword}`; nearest is `{nearest}`")),
     }
 }
@@ -59,8 +64,9 @@ host=never reached
 ";
 
     fn values(name: &str) -> Option<Vec<(&'static str, String)>> {
-        let pairs = find(FILE, name).unwrap()?;
-        Some(pairs.into_iter().map(|p| (p.keyword, p.value)).collect())
+        let pairs = find(FILE.as_bytes(), name).unwrap()?;
+        let text = |p: Pair| (p.keyword, p.value.into_string().unwrap());
+        Some(pairs.into_iter().map(text).collect())
     }
 
     #[test]
@@ -75,19 +81,19 @@ host=never reached
 
     #[test]
     fn errors_name_the_line() {
-        let problem = |text: &str| find(text, "s").err().unwrap().to_string();
+        let problem = |text: &str| find(text.as_bytes(), "s").err().unwrap().to_string();
         assert!(problem("[s]\nhots=a").contains("unknown keyword `hots`; nearest is `host`"));
-        assert_eq!(find("[s]\n\nhost", "s").err().unwrap().at, 3);
+        assert_eq!(find(b"[s]\n\nhost", "s").err().unwrap().at, 3);
         assert!(problem("[s]\nservice=x").contains("another service"));
         assert!(problem("[s]\nhost = x").contains("no spaces"));
         // Errors in other sections are ignored.
-        assert!(find("[t]\nnonsense\n[s]\nhost=a", "s").unwrap().is_some());
+        assert!(find(b"# M\xfcller\n[t]\nnonsense\n[s]\nhost=a", "s").unwrap().is_some());
     }
 
     proptest! {
         #[test]
         fn never_panics(text in "[a-c\\[\\]=# \n]{0,40}|.*", name in ".*") {
-            let _ = find(&text, &name);
+            let _ = find(text.as_bytes(), &name);
         }
     }
 }

@@ -5,6 +5,7 @@
 //! A conninfo string names files only if the user gave them: another host has default files of its own. External
 //! programs get those in use.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::endpoint::Endpoint;
@@ -35,7 +36,7 @@ impl ConnectParams {
             let (host, address, port) = match endpoint {
                 Endpoint::Socket { dir, port } => (dir.display().to_string(), String::new(), port),
                 Endpoint::Tcp { host, addr, port } => {
-                    (host.clone(), addr.map_or_else(String::new, |a| a.to_string()), port)
+                    (host.clone(), addr.map_or_else(String::new, |a| address(host, &a)), port)
                 }
             };
             hosts.push(host);
@@ -98,6 +99,15 @@ impl ConnectParams {
     }
 }
 
+/// Returns the address; one in a zone as the user named the zone, whose number a restart may change.
+fn address(host: &str, address: &SocketAddr) -> String {
+    match address {
+        SocketAddr::V6(_) if host.contains('%') => host.to_owned(),
+        SocketAddr::V6(v6) if v6.scope_id() != 0 => format!("{}%{}", v6.ip(), v6.scope_id()),
+        _ => address.ip().to_string(),
+    }
+}
+
 fn keepalives(keep: &Keepalives) -> Vec<(&'static str, String)> {
     let seconds = |time: Duration| time.as_secs().to_string();
     let all = [
@@ -132,6 +142,12 @@ fn mode(mode: SslMode) -> &'static str {
     }
 }
 
+/// Quotes a value only if it must be.
+pub(super) fn bare(value: &str) -> String {
+    let special = |c: char| c.is_whitespace() || c == '\'' || c == '\\';
+    if value.is_empty() || value.contains(special) { quoted(value) } else { value.to_owned() }
+}
+
 fn quoted(value: &str) -> String {
     format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"))
 }
@@ -159,13 +175,15 @@ mod tests {
             "host=h connect_timeout=0 sslrootcert=/no/ca sslcert=/no/cert sslkey=/no/key",
             "host=h keepalives_idle=9 keepalives_interval=3 keepalives_count=4 tcp_user_timeout=1500",
             "host=h keepalives=0 password=secret",
+            "host=::1%1 password=secret",
+            "host=h hostaddr=::1%1 password=secret",
         ] {
             let Ok(params) = resolve(text, &env()) else { continue };
             let conninfo = params.without_secrets();
             assert!(!conninfo.contains("secret"), "{conninfo}");
             let again = resolve(&conninfo, &env()).unwrap();
             assert_eq!(again.describe(), params.describe());
-            assert_eq!(again.ssl, params.ssl);
+            assert_eq!((&again.hosts, &again.ssl), (&params.hosts, &params.ssl));
             let session = |p: &ConnectParams| {
                 let ConnectParams { given, options, keepalives, .. } = p.clone();
                 let sockets = (p.connect_timeout, keepalives);
@@ -173,10 +191,10 @@ mod tests {
             };
             assert_eq!(session(&again), session(&params));
 
-            let vars: BTreeMap<String, String> =
-                params.environment().into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
-            assert!(!vars.values().any(|v| v.contains("secret")), "{vars:?}");
-            assert!(vars.keys().all(|k| super::variables().any(|known| known == k)));
+            let vars = params.environment();
+            assert!(!vars.iter().any(|(_, v)| v.contains("secret")), "{vars:?}");
+            assert!(vars.iter().all(|(k, _)| super::variables().any(|known| known == *k)));
+            let vars = vars.into_iter().map(|(k, v)| (k.to_owned(), v.into())).collect();
             let again = resolve("", &Env { vars, ..env() }).unwrap();
             assert_eq!((again.describe(), again.ssl), (params.describe(), params.ssl));
         }

@@ -16,15 +16,14 @@ mod certificate;
 
 use std::fmt::Display;
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{
-    WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name,
-};
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::{
     CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature,
     verify_tls13_signature_with_raw_key,
@@ -49,7 +48,7 @@ use super::error::{ConnectError, TlsUnsupported};
 use super::params::{ClientCert, ConnectParams, RootCert, SslMode, SslParams};
 
 /// Returns the configuration for these parameters; the first call creates it.
-pub(super) fn client_config(params: &ConnectParams) -> Result<ClientConfig, ConnectError> {
+pub(super) fn client_config(params: &ConnectParams) -> Result<Tls, ConnectError> {
     if let Some(made) = params.tls.get() {
         return Ok(made.clone());
     }
@@ -57,7 +56,27 @@ pub(super) fn client_config(params: &ConnectParams) -> Result<ClientConfig, Conn
     Ok(params.tls.get_or_init(|| made).clone())
 }
 
-fn make(ssl: &SslParams) -> Result<ClientConfig, ConnectError> {
+/// The configuration for all hosts.
+#[derive(Debug, Clone)]
+pub(super) struct Tls {
+    config: ClientConfig,
+    verifier: LibpqVerifier,
+}
+
+impl Tls {
+    /// The configuration for a session with this host, and the name to send to it.
+    pub(super) fn for_host(mut self, host: String) -> (Arc<ClientConfig>, ServerName<'static>) {
+        // Where no name is verified, any name will do, as for libpq. In place of one that is no DNS
+        // name for rustls comes an address, because addresses are not sent.
+        let name = ServerName::try_from(host.clone());
+        let name = name.unwrap_or_else(|_| IpAddr::from(Ipv4Addr::UNSPECIFIED).into());
+        self.verifier.host = host;
+        self.config.dangerous().set_certificate_verifier(Arc::new(self.verifier));
+        (Arc::new(self.config), name)
+    }
+}
+
+fn make(ssl: &SslParams) -> Result<Tls, ConnectError> {
     let provider = Arc::new(ring::default_provider());
     let versions: &[_] = match (ssl.tls12, ssl.tls13) {
         (true, false) => &[&version::TLS12],
@@ -69,7 +88,7 @@ fn make(ssl: &SslParams) -> Result<ClientConfig, ConnectError> {
         .with_protocol_versions(versions)
         .map_err(|e| unusable(&e))?
         .dangerous()
-        .with_custom_certificate_verifier(verifier);
+        .with_custom_certificate_verifier(Arc::new(verifier.clone()));
     let mut config = match &ssl.client {
         None => builder.with_no_client_auth(),
         Some(client) => {
@@ -80,7 +99,7 @@ fn make(ssl: &SslParams) -> Result<ClientConfig, ConnectError> {
         }
     };
     config.enable_sni = ssl.sni;
-    Ok(config)
+    Ok(Tls { config, verifier })
 }
 
 fn unusable(error: &dyn Display) -> ConnectError {
@@ -99,7 +118,7 @@ fn unsupported(path: &Path, problem: &str) -> ConnectError {
 fn verifier(
     ssl: &SslParams,
     provider: &Arc<CryptoProvider>,
-) -> Result<Arc<dyn ServerCertVerifier>, ConnectError> {
+) -> Result<LibpqVerifier, ConnectError> {
     if let (RootCert::File(root), Some(list)) = (&ssl.root, &ssl.revoked)
         && root.exists()
     {
@@ -109,11 +128,7 @@ fn verifier(
         return Err(unsupported(list, problem));
     }
     let roots = match &ssl.root {
-        RootCert::System => {
-            let (provider, roots) = (Arc::clone(provider), Arc::new(system_roots()?));
-            let system = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
-            return Ok(system.map_err(|e| unusable(&e))?);
-        }
+        RootCert::System => Some(Roots { store: system_roots()?, listed: Vec::new() }),
         RootCert::File(path) if path.exists() => Some(read_roots(path)?),
         RootCert::File(path) if ssl.mode >= SslMode::VerifyCa => {
             let problem = "not found; set sslrootcert to the file of the CA certificate or to system, \
@@ -127,11 +142,12 @@ fn verifier(
         }
         RootCert::File(_) | RootCert::None => None,
     };
-    Ok(Arc::new(LibpqVerifier {
-        roots,
+    Ok(LibpqVerifier {
+        roots: roots.map(Arc::new),
+        host: String::new(),
         check_name: ssl.mode == SslMode::VerifyFull,
         provider: Arc::clone(provider),
-    }))
+    })
 }
 
 fn system_roots() -> Result<RootCertStore, ConnectError> {
@@ -200,9 +216,11 @@ fn read_client(
 }
 
 /// Verifies what the mode requires, and always the signatures, which prove that the peer has the key.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct LibpqVerifier {
-    roots: Option<Roots>,
+    roots: Option<Arc<Roots>>,
+    /// As the user wrote it: rustls does not take every name for one.
+    host: String,
     check_name: bool,
     provider: Arc<CryptoProvider>,
 }
@@ -212,7 +230,7 @@ impl ServerCertVerifier for LibpqVerifier {
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
+        _server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
@@ -229,7 +247,7 @@ impl ServerCertVerifier for LibpqVerifier {
             )?;
         }
         if self.check_name {
-            check_name(end_entity, server_name)?;
+            check_name(end_entity, &self.host)?;
         }
         Ok(ServerCertVerified::assertion())
     }
@@ -277,25 +295,16 @@ fn check_dates(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), ru
     Err(wrong.into())
 }
 
-fn check_name(
-    end_entity: &CertificateDer<'_>,
-    server_name: &ServerName<'_>,
-) -> Result<(), rustls::Error> {
-    use rustls::Error;
-    let checked = verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name);
-    match &checked {
-        // RFC 6125 and libpq use the CN only if there is no other name.
-        Err(Error::InvalidCertificate(CertificateError::NotValidForNameContext {
-            presented,
-            ..
-        })) if presented.is_empty() => {
-            let common_name = certificate::common_name(end_entity).unwrap_or_default();
-            let matches = certificate::name_matches(&common_name, &server_name.to_str());
-            if matches { Ok(()) } else { checked }
-        }
-        _ => checked,
+/// Compares as libpq 15 to 18, which is less strict than webpki: `*.lan` is a name there.
+fn check_name(end_entity: &CertificateDer<'_>, host: &str) -> Result<(), rustls::Error> {
+    let names = certificate::names(end_entity).ok_or(CertificateError::BadEncoding)?;
+    if names.is_for(host) {
+        return Ok(());
     }
+    Err(rustls::Error::General(format!("{NAME_MISMATCH}{names}, not for {host}")))
 }
+
+const NAME_MISMATCH: &str = "the server's certificate is for ";
 
 /// Returns the channel binding of SCRAM (tls-server-end-point, RFC 5929): the hash of the server's
 /// certificate by the algorithm of its signature, at least SHA-256.
@@ -368,8 +377,8 @@ fn explain(error: &rustls::Error, ssl: &SslParams) -> String {
         E::InvalidCertificate(C::NotValidYet | C::NotValidYetContext { .. }) => {
             "the server's certificate is not valid yet; check the clocks of both machines".to_owned()
         }
-        E::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => format!(
-            "{error}; set host to a name in the certificate (and hostaddr to the address), or turn off the check of the name with sslmode=verify-ca"
+        E::General(mismatch) if mismatch.starts_with(NAME_MISMATCH) => format!(
+            "{mismatch}; set host to a name in the certificate (and hostaddr to the address), or turn off the check of the name with sslmode=verify-ca"
         ),
         other if is_version_1(other) => {
             "cannot verify the server's certificate, because it is an X.509 version 1 certificate; \
@@ -456,7 +465,11 @@ mod tests {
     fn a_listed_certificate_is_accepted_within_its_dates() {
         let listed = CertificateDer::from(certificate::tests::certificate(false, "o", "db"));
         let verifier = LibpqVerifier {
-            roots: Some(Roots { store: RootCertStore::empty(), listed: vec![listed.clone()] }),
+            roots: Some(Arc::new(Roots {
+                store: RootCertStore::empty(),
+                listed: vec![listed.clone()],
+            })),
+            host: String::new(),
             check_name: false,
             provider: Arc::new(ring::default_provider()),
         };

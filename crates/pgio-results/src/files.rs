@@ -105,14 +105,19 @@ fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
 
 /// Reads a file as text; a file of more than `most` bytes is an error.
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
+    String::from_utf8(read(path, most)?)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not valid UTF-8"))
+}
+
+/// Reads a file; one of more than `most` bytes is an error.
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         let why = format!("it has more than {most} bytes");
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
-    String::from_utf8(bytes)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not valid UTF-8"))
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -108,6 +108,7 @@ pub fn main() -> ExitCode {
             return if error.use_stderr() { exit::USAGE.into() } else { finish(Ok(())) };
         }
     };
+    pgio_connect::on_warning(|found| output::warn(&crate::experiment::connection::warning(found)));
     let outcome = match cli.command {
         Command::Demo(args) => demo::run(&args),
         Command::Setup(args) => setup::run(&args),

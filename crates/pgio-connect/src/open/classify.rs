@@ -5,7 +5,7 @@
 
 use std::error::Error;
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
 use postgres::error::SqlState;
 
@@ -19,14 +19,16 @@ pub(crate) const NO_TLS: &str = "the server does not support TLS; set ssl=on on 
 pub(crate) struct Attempt<'a> {
     pub(crate) params: &'a ConnectParams,
     pub(crate) endpoint: &'a Endpoint,
-    pub(crate) address: Option<IpAddr>,
+    pub(crate) address: Option<SocketAddr>,
 }
 
 impl Attempt<'_> {
     pub(crate) fn at(&self) -> String {
         match (self.endpoint, self.address) {
-            (Endpoint::Tcp { host, .. }, Some(address)) if *host != address.to_string() => {
-                format!("{} ({address})", self.endpoint)
+            (Endpoint::Tcp { host, .. }, Some(address))
+                if host.split('%').next() != Some(&*address.ip().to_string()) =>
+            {
+                format!("{} ({})", self.endpoint, address.ip())
             }
             _ => self.endpoint.to_string(),
         }
@@ -36,7 +38,7 @@ impl Attempt<'_> {
 pub(crate) fn classify(error: postgres::Error, attempt: &Attempt<'_>) -> ConnectError {
     let at = attempt.at();
     if let Some(db) = error.as_db_error() {
-        return refused(db.code(), db.message(), attempt);
+        return refused(db.code(), db.message(), db.routine().unwrap_or_default(), attempt);
     }
     if let Some(excess) = find::<Excess>(&error) {
         return ConnectError::Excess { at, source: excess.clone() };
@@ -72,13 +74,24 @@ pub(crate) fn classify(error: postgres::Error, attempt: &Attempt<'_>) -> Connect
 }
 
 /// Converts the server's ErrorResponse during login.
-pub(crate) fn refused(code: &SqlState, message: &str, attempt: &Attempt<'_>) -> ConnectError {
+pub(crate) fn refused(
+    code: &SqlState,
+    message: &str,
+    routine: &str,
+    attempt: &Attempt<'_>,
+) -> ConnectError {
     let (at, params) = (attempt.at(), attempt.params);
     let message = printable::line(&truncate(message, MAX_MESSAGE)).into_owned();
     if *code == SqlState::INVALID_CATALOG_NAME {
         ConnectError::NoDatabase { at, name: params.dbname.clone() }
     } else if *code == SqlState::TOO_MANY_CONNECTIONS {
-        ConnectError::TooManyConnections { at, message }
+        // The message may be translated; the function that refuses is not.
+        let raise = match routine {
+            "InitializeSessionUserId" => format!("the CONNECTION LIMIT of role `{}`", params.user),
+            "CheckMyDatabase" => format!("the CONNECTION LIMIT of database `{}`", params.dbname),
+            _ => "max_connections".to_owned(),
+        };
+        ConnectError::TooManyConnections { at, message, raise }
     } else if *code == SqlState::CANNOT_CONNECT_NOW {
         ConnectError::NotReady { at, message }
     } else if *code == SqlState::INVALID_PASSWORD {

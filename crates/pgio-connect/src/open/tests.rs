@@ -1,7 +1,7 @@
 //! Tests when an attempt is repeated with or without TLS, against a server with prepared answers.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv6Addr, TcpListener, TcpStream};
 
 use super::*;
 use crate::interrupt::tests::CUTS;
@@ -21,7 +21,11 @@ fn refusal(code: &str) -> Vec<u8> {
 
 /// Starts a server that answers a request for TLS by `tls` and a login by `answer`.
 fn serve(tls: u8, answer: Vec<u8>) -> (u16, Asked) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    serve_at(("127.0.0.1", 0), tls, answer)
+}
+
+fn serve_at(address: (&str, u16), tls: u8, answer: Vec<u8>) -> (u16, Asked) {
+    let listener = TcpListener::bind(address).unwrap();
     let port = listener.local_addr().unwrap().port();
     let asked = Asked::default();
     let seen = Arc::clone(&asked);
@@ -104,12 +108,60 @@ fn allow_tries_tls_after_every_refusal_before_the_authentication_is_complete() {
 }
 
 #[test]
+fn a_limit_of_connections_is_named_by_who_has_it() {
+    for (routine, hint) in [
+        ("InitializeSessionUserId", "the CONNECTION LIMIT of role `u`"),
+        ("CheckMyDatabase", "the CONNECTION LIMIT of database `d`"),
+        ("InitProcess", "raise max_connections"),
+    ] {
+        let sent = message(b'E', format!("SFATAL\0C53300\0Mno\0R{routine}\0\0").as_bytes());
+        let (_, error) = attempts("disable", &Env::default(), b'N', sent);
+        assert!(error.to_string().contains(hint), "{error}");
+    }
+}
+
+/// A link-local address of this machine with its zone, if it has one.
+fn link_local() -> Option<String> {
+    let interfaces = fs::read_to_string("/proc/net/if_inet6").ok()?;
+    interfaces.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [address, _, _, "20", _, name] = words[..] else { return None };
+        let bits = u128::from_str_radix(address, 16).ok()?;
+        Some(format!("{}%{name}", Ipv6Addr::from(bits)))
+    })
+}
+
+#[test]
+fn an_address_is_reached_in_its_zone() {
+    let Some(address) = link_local() else { return };
+    let _alone = CUTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (plain, escaped) = (address.clone(), address.replace('%', "%25"));
+    for how in [0, 1, 2] {
+        let (port, asked) = serve_at((&*address, 0), b'N', refusal("28000"));
+        let text = match how {
+            0 => format!("host={plain} port={port} user=u dbname=d"),
+            1 => format!("host=h hostaddr={plain} port={port} user=u dbname=d"),
+            _ => format!("postgresql://u@[{escaped}]:{port}/d"),
+        };
+        let params = resolve(&text, &Env::default()).unwrap();
+        let error = connect(&params).err().unwrap();
+        assert!(matches!(error, ConnectError::Authentication { .. }), "{text}: {error}");
+        assert_eq!(asked.lock().unwrap()[..2], ["TLS", "login"], "{text}");
+        assert!(params.dial_zone().unwrap().is_some(), "requests to cancel go there too");
+    }
+}
+
+#[test]
 fn prefer_goes_on_without_tls_as_libpq_does() {
     let (asked, error) = attempts("prefer", &Env::default(), b'N', refusal("28P01"));
     assert_eq!(asked, ["TLS", "login"], "the login had no TLS: {error}");
 
     let tls = || ConnectError::Tls { at: "h".to_owned(), problem: "alert".to_owned() };
-    let sent = || ConnectError::TooManyConnections { at: "h".to_owned(), message: "no".to_owned() };
+    let sent = || ConnectError::TooManyConnections {
+        at: "h".to_owned(),
+        message: String::new(),
+        raise: String::new(),
+    };
     for (error, encrypted, refused, expected) in [
         (tls(), false, false, true),
         // After the handshake: the server does not accept the client's certificate.

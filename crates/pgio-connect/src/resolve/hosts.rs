@@ -2,10 +2,10 @@
 //!
 //! Does not resolve host names. Next: `open` tries the endpoints in turn.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::settings::Settings;
+use crate::endpoint::parse_address;
 use crate::{ConnectError, Endpoint, Env};
 
 const DEFAULT_PORT: u16 = 5432;
@@ -47,8 +47,9 @@ fn endpoint(
 ) -> Result<Endpoint, ConnectError> {
     if let Some(address) = address {
         let problem = "not an IP address; use host for names";
-        let addr: IpAddr = address.parse().map_err(|_| settings.bad("hostaddr", problem))?;
-        let host = name.unwrap_or_else(|| addr.to_string());
+        let addr =
+            parse_address(&address, port).ok_or_else(|| settings.bad("hostaddr", problem))?;
+        let host = name.unwrap_or(address);
         return Ok(Endpoint::Tcp { host, addr: Some(addr), port });
     }
     match name {
@@ -60,7 +61,7 @@ fn endpoint(
             Err(settings.bad("host", "sockets in the abstract namespace are not supported"))
         }
         Some(host) => {
-            let addr = host.parse().ok();
+            let addr = parse_address(&host, port);
             Ok(Endpoint::Tcp { host, addr, port })
         }
     }

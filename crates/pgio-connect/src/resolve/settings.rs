@@ -1,6 +1,7 @@
 //! Values by keyword with their sources, in libpq's order of precedence, and the checks of one value.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{self, PathBuf};
 use std::str::FromStr;
 
@@ -8,18 +9,23 @@ use crate::error::{ConnectError, Source};
 
 /// Values by keyword, each with its source. No Debug, because it contains passwords.
 #[derive(Default)]
-pub(super) struct Settings(pub(super) BTreeMap<&'static str, (String, Source)>);
+pub(super) struct Settings(pub(super) BTreeMap<&'static str, (OsString, Source)>);
 
 impl Settings {
     /// Earlier sources win.
-    pub(super) fn add(&mut self, keyword: &'static str, value: String, from: Source) {
+    pub(super) fn add(&mut self, keyword: &'static str, value: OsString, from: Source) {
         self.0.entry(keyword).or_insert((value, from));
     }
 
     /// The value, if given and not empty. An empty value overrides later sources and means the
     /// default.
-    pub(super) fn text(&self, keyword: &str) -> Option<String> {
+    pub(super) fn bytes(&self, keyword: &str) -> Option<OsString> {
         self.0.get(keyword).map(|(value, _)| value.clone()).filter(|value| !value.is_empty())
+    }
+
+    /// Like [`Self::bytes`], for all but passwords, which `resolve` has found to be UTF-8.
+    pub(super) fn text(&self, keyword: &str) -> Option<String> {
+        self.bytes(keyword).map(|value| value.to_string_lossy().into_owned())
     }
 
     /// A file, as an absolute path: the parameters may be used again from another directory.

@@ -3,12 +3,13 @@
 use super::*;
 use crate::{ConnectWarning, Endpoint, RootCert, SslMode};
 use proptest::prelude::*;
+use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 fn env(vars: &[(&str, &str)]) -> Env {
     Env {
-        vars: vars.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        vars: vars.iter().map(|(k, v)| ((*k).to_owned(), (*v).into())).collect(),
         home: None,
         user: "me".to_owned(),
         socket_dir: PathBuf::from("/run/pg"),
@@ -37,6 +38,7 @@ fn defaults_and_the_three_forms() {
     assert_eq!(described("mydb", &[]), "mydb on /run/pg:5432 as me");
     assert_eq!(described("host=h dbname=d", &[]), "d on h:5432 as me");
     assert_eq!(described("postgres://u@h:1,[::1]/d", &[]), "d on h:1,[::1]:5432 as u");
+    assert_eq!(described("-h h -p1 -U u d", &[("PGPORT", "2")]), "d on h:1 as u");
     // A dbname inside a connection string is a name, not another string.
     assert_eq!(described("dbname='a=b'", &[]), "a=b on /run/pg:5432 as me");
 }
@@ -57,7 +59,7 @@ fn lists_of_hosts_and_ports_are_combined() {
     assert_eq!(described("host=a,b port=7", &[]), "me on a:7,b:7 as me");
     assert_eq!(described("hostaddr=10.0.0.1", &[]), "me on 10.0.0.1:5432 as me");
     let params = resolve("host=n hostaddr=::1", &env(&[])).unwrap();
-    let addr = Some("::1".parse().unwrap());
+    let addr = Some("[::1]:5432".parse().unwrap());
     assert_eq!(params.hosts, [Endpoint::Tcp { host: "n".to_owned(), addr, port: 5432 }]);
 
     assert!(problem("host=a,b port=1,2,3", &[]).contains("3 ports for 2 hosts"));
@@ -73,7 +75,7 @@ fn lists_of_hosts_and_ports_are_combined() {
 fn each_variable_has_its_effect() {
     let of = |name, value| resolve("", &env(&[(name, value)])).unwrap();
     assert_eq!(of("PGHOSTADDR", "::1").describe(), "me on [::1]:5432 as me");
-    assert_eq!(of("PGPASSWORD", "hush").password.unwrap().expose(), "hush");
+    assert_eq!(of("PGPASSWORD", "hush").password.unwrap().expose(), b"hush");
     assert_eq!(of("PGOPTIONS", "-c a=b").options.as_deref(), Some("-c a=b"));
     assert_eq!(of("PGAPPNAME", "app").application_name, "app");
     assert_eq!(of("PGUSER", "x").application_name, "pgio");
@@ -124,7 +126,7 @@ fn the_users_service_file_comes_before_the_systems() {
     assert_eq!(host(&env, "ours"), "me on etc:5432 as me");
 
     env.sysconf_dirs.clear();
-    env.vars.insert("PGSYSCONFDIR".to_owned(), dir.path().join("etc").display().to_string());
+    env.vars.insert("PGSYSCONFDIR".to_owned(), dir.path().join("etc").into());
     assert_eq!(host(&env, "ours"), "me on etc:5432 as me");
 }
 
@@ -139,11 +141,11 @@ fn the_password_file_is_searched_last_and_matches_the_database() {
         params.password_for(&params.hosts[0]).map(|secret| secret.expose().to_owned())
     };
     let params = resolve("host=h dbname=a", &env).unwrap();
-    assert_eq!(password(&params).as_deref(), Some("pa"));
-    assert_eq!(password(&params.with_dbname("b")).as_deref(), Some("pb"));
+    assert_eq!(password(&params).as_deref(), Some(&b"pa"[..]));
+    assert_eq!(password(&params.with_dbname("b")).as_deref(), Some(&b"pb"[..]));
     assert_eq!(password(&resolve("host=h dbname=c", &env).unwrap()), None);
     let given = resolve("host=h dbname=a password=given", &env).unwrap();
-    assert_eq!(password(&given).as_deref(), Some("given"));
+    assert_eq!(password(&given).as_deref(), Some(&b"given"[..]));
 
     write(&file, "h:*:a:me:pa\n", 0o640);
     let params = resolve("host=h dbname=a", &env).unwrap();
@@ -153,8 +155,8 @@ fn the_password_file_is_searched_last_and_matches_the_database() {
     let elsewhere = dir.path().join("elsewhere");
     fs::rename(&file, &elsewhere).unwrap();
     write(&elsewhere, "h:*:a:me:pe\n", 0o600);
-    env.vars.insert("PGPASSFILE".to_owned(), elsewhere.display().to_string());
-    assert_eq!(password(&resolve("host=h dbname=a", &env).unwrap()).as_deref(), Some("pe"));
+    env.vars.insert("PGPASSFILE".to_owned(), elsewhere.clone().into());
+    assert_eq!(password(&resolve("host=h dbname=a", &env).unwrap()).as_deref(), Some(&b"pe"[..]));
 }
 
 #[test]
@@ -195,6 +197,29 @@ fn a_root_certificate_makes_require_the_same_as_verify_ca() {
 }
 
 #[test]
+fn a_password_is_bytes_and_other_values_are_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut env = env(&[]);
+    env.home = Some(dir.path().to_owned());
+    let file = b"# M\xfcller\n[s]\npassword=p\xfcw\n[u]\nuser=m\xfc\n";
+    fs::write(dir.path().join(".pg_service.conf"), file).unwrap();
+    let password = |text: &str, env: &Env| resolve(text, env).unwrap().password.unwrap();
+    let exact = Secret::new(b"p\xfcw");
+    assert_eq!(password("service=s", &env), exact);
+    assert_eq!(password("postgresql://u:p%FCw@h/d", &env), exact);
+    let refused = resolve("service=u", &env).unwrap_err().to_string();
+    assert!(refused.contains("value of user") && refused.contains("not UTF-8"), "{refused}");
+    assert!(problem("postgresql://m%FC@h/d", &[]).contains("not UTF-8"));
+
+    let latin = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+    env.vars.insert("PGPASSWORD".to_owned(), latin(b"p\xfcw"));
+    assert_eq!(password("", &env), exact);
+    env.vars.insert("PGDATABASE".to_owned(), latin(b"d\xfc"));
+    let refused = resolve("", &env).unwrap_err().to_string();
+    assert!(refused.contains("value of dbname from PGDATABASE"), "{refused}");
+}
+
+#[test]
 fn the_system_store_implies_verify_full() {
     assert_eq!(resolve("sslrootcert=system", &env(&[])).unwrap().ssl.mode, SslMode::VerifyFull);
     let problem = problem("sslrootcert=system", &[("PGSSLMODE", "require")]);
@@ -217,7 +242,9 @@ fn missing_certificate_files_are_warnings() {
 #[test]
 fn all_secrets_of_a_string_are_found() {
     let found = |text: &str| -> Vec<String> {
-        secrets(text).iter().map(|secret| secret.expose().to_owned()).collect()
+        let found = secrets(text);
+        let text = |s: &Secret| String::from_utf8(s.expose().to_owned()).unwrap();
+        found.iter().map(text).collect()
     };
     let text = "host=h password=a sslpassword='b c' oauth_client_secret=d passfile=/e sslkey=f";
     assert_eq!(found(text), ["a", "b c", "d"]);

@@ -1,16 +1,20 @@
 //! Parses the parts of a certificate that webpki does not expose: the public key of X.509 version 1, the
-//! common name of the subject, the dates, and the signature algorithm.
+//! names, the dates, and the signature algorithm; and compares names.
 //!
 //! `openssl x509 -req`, as in PostgreSQL's manual, makes certificates of version 1 with only a common
 //! name. This module verifies nothing; `tls` verifies signatures and chains.
 
+use std::fmt;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use x509_cert::Certificate;
-use x509_cert::der::asn1::ObjectIdentifier;
+use x509_cert::certificate::{Certificate, TbsCertificate};
+use x509_cert::der::asn1::{Any, ObjectIdentifier};
+use x509_cert::der::oid::AssociatedOid;
 use x509_cert::der::oid::db::rfc4519::COMMON_NAME;
 use x509_cert::der::{Decode, Encode, Tag, Tagged};
+use x509_cert::ext::pkix::SubjectAltName;
 
 /// String types of a name.
 const STRINGS: [Tag; 4] =
@@ -26,13 +30,80 @@ pub(super) fn public_key(certificate: &[u8]) -> Option<Vec<u8>> {
     certificate.tbs_certificate().subject_public_key_info().to_der().ok()
 }
 
-/// The first common name of the subject.
-pub(super) fn common_name(certificate: &[u8]) -> Option<String> {
+/// Kinds of a GeneralName (RFC 5280).
+const DNS_NAME: u32 = 2;
+const IP_ADDRESS: u32 = 7;
+
+/// What a certificate is for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Names {
+    /// In the subjectAltName.
+    dns: Vec<String>,
+    addresses: Vec<IpAddr>,
+    common_name: Option<String>,
+}
+
+/// The names that libpq compares with the host; `None` if the certificate or its subjectAltName is
+/// malformed.
+pub(super) fn names(certificate: &[u8]) -> Option<Names> {
     let certificate = parse(certificate)?;
-    let mut names = certificate.tbs_certificate().subject().iter();
+    let certificate = certificate.tbs_certificate();
+    let mut names = Names { common_name: common_name(certificate), ..Names::default() };
+    let mut extensions = certificate.extensions().into_iter().flatten();
+    let Some(extension) = extensions.find(|e| e.extn_id == SubjectAltName::OID) else {
+        return Some(names);
+    };
+    for name in Vec::<Any>::from_der(extension.extn_value.as_bytes()).ok()? {
+        let value = name.value();
+        // libpq compares no other kinds, and bytes: some names are not ASCII.
+        match name.tag().number().value() {
+            DNS_NAME => names.dns.extend(String::from_utf8(value.to_vec())),
+            IP_ADDRESS => {
+                let v4 = <[u8; 4]>::try_from(value).map(IpAddr::from);
+                let v6 = <[u8; 16]>::try_from(value).map(IpAddr::from);
+                names.addresses.extend(v4.or(v6));
+            }
+            _ => {}
+        }
+    }
+    Some(names)
+}
+
+/// The first common name of the subject.
+fn common_name(certificate: &TbsCertificate) -> Option<String> {
+    let mut names = certificate.subject().iter();
     let name = &names.find(|name| name.oid == COMMON_NAME)?.value;
     let text = STRINGS.contains(&name.tag()).then(|| name.value().to_owned())?;
     String::from_utf8(text).ok().filter(|text| !text.contains('\0'))
+}
+
+impl Names {
+    /// Whether the certificate is for this host. The common name counts only if the subjectAltName has no name of
+    /// the host's kind.
+    pub(super) fn is_for(&self, host: &str) -> bool {
+        let address: Option<IpAddr> = host.parse().ok();
+        let of_its_kind = match address {
+            Some(_) => !self.addresses.is_empty(),
+            None => !self.dns.is_empty(),
+        };
+        address.is_some_and(|address| self.addresses.contains(&address))
+            || self.dns.iter().any(|name| name_matches(name, host))
+            || !of_its_kind && self.common_name.iter().any(|name| name_matches(name, host))
+    }
+}
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses = self.addresses.iter().map(ToString::to_string);
+        let mut all: Vec<String> = self.dns.iter().cloned().chain(addresses).collect();
+        if all.is_empty() {
+            all.extend(self.common_name.clone());
+        }
+        match all.is_empty() {
+            true => f.write_str("no name"),
+            false => f.write_str(&all.join(", ")),
+        }
+    }
 }
 
 /// From when until when the certificate is valid, since 1970.
@@ -48,7 +119,7 @@ pub(super) fn signature_algorithm(certificate: &[u8]) -> Option<ObjectIdentifier
 }
 
 /// Compares like libpq: ignores case; `*.` matches one label.
-pub(super) fn name_matches(pattern: &str, host: &str) -> bool {
+fn name_matches(pattern: &str, host: &str) -> bool {
     if pattern.eq_ignore_ascii_case(host) {
         return true;
     }
@@ -125,13 +196,14 @@ pub(super) mod tests {
         for version in [false, true] {
             for organization in ["org", &"o".repeat(200), &"o".repeat(2000)] {
                 let der = certificate(version, organization, "db.example");
-                assert_eq!(common_name(&der).as_deref(), Some("db.example"));
+                let common_name = Some("db.example".to_owned());
+                assert_eq!(names(&der), Some(Names { common_name, ..Names::default() }));
                 assert_eq!(public_key(&der), Some(key()));
                 let rsa = "1.2.840.113549.1.1.11".parse().unwrap();
                 assert_eq!(signature_algorithm(&der), Some(rsa));
             }
         }
-        assert_eq!(common_name(&certificate(true, "o", "db\0.evil")), None);
+        assert_eq!(names(&certificate(true, "o", "db\0.evil")), Some(Names::default()));
     }
 
     #[test]
@@ -150,15 +222,47 @@ pub(super) mod tests {
         }
     }
 
+    #[test]
+    fn names_count_as_for_libpq() {
+        let names = |dns: &[&str], addresses: &[&str]| Names {
+            dns: dns.iter().map(|name| (*name).to_owned()).collect(),
+            addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            common_name: Some("cn".to_owned()),
+        };
+        for (names, hosts, others) in [
+            (names(&[], &[]), &["cn", "CN"][..], &["db", ""][..]),
+            (
+                names(&["*.lan", "bücher.example"], &[]),
+                &["db.lan", "bücher.example"],
+                &["cn", "lan"],
+            ),
+            (names(&["db"], &["::1", "10.0.0.1"]), &["db", "0:0::1", "10.0.0.1"], &["cn", "::2"]),
+            (names(&["10.0.0.1"], &[]), &["10.0.0.1"], &["10.0.0.2"]),
+        ] {
+            for host in hosts {
+                assert!(names.is_for(host), "{names} {host}");
+            }
+            for host in others {
+                assert!(!names.is_for(host), "{names} {host}");
+            }
+        }
+        // For an address, the common name counts beside names that are none.
+        let mut own = names(&["db"], &[]);
+        own.common_name = Some("10.0.0.1".to_owned());
+        assert!(own.is_for("10.0.0.1"));
+        own.addresses.push("10.0.0.2".parse().unwrap());
+        assert!(!own.is_for("10.0.0.1"));
+    }
+
     proptest! {
         #[test]
         fn never_panics(bytes in any::<Vec<u8>>(), at: usize, byte: u8) {
-            let _ = (common_name(&bytes), public_key(&bytes));
+            let _ = (names(&bytes), public_key(&bytes));
             let whole = certificate(true, &"o".repeat(130), "db");
             let at = at % whole.len();
             let mut changed = whole.clone();
             changed[at] = byte;
-            let _ = (common_name(&changed), public_key(&changed));
+            let _ = (names(&changed), public_key(&changed));
             prop_assert_eq!(public_key(&whole[..at]), None);
         }
     }

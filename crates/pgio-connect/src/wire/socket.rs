@@ -3,7 +3,6 @@
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -11,7 +10,6 @@ use postgres::config::SslMode as DriverSsl;
 use postgres_protocol::message::frontend;
 use rustix::net::sockopt;
 use rustls::ClientConnection;
-use rustls::pki_types::ServerName;
 
 use super::pipe::{Pipe, Socket};
 use crate::endpoint::{Endpoint, Route};
@@ -86,21 +84,22 @@ pub(super) fn connect(
 }
 
 fn socket(attempt: &Attempt<'_>) -> io::Result<Socket> {
-    let port = match attempt.endpoint {
-        Endpoint::Socket { dir, port } => {
-            return UnixStream::connect(dir.join(format!(".s.PGSQL.{port}"))).map(Socket::Unix);
-        }
-        Endpoint::Tcp { port, .. } => *port,
-    };
+    if let Endpoint::Socket { dir, port } = attempt.endpoint {
+        return UnixStream::connect(dir.join(format!(".s.PGSQL.{port}"))).map(Socket::Unix);
+    }
     let address = attempt.address.ok_or(io::ErrorKind::AddrNotAvailable)?;
-    let address = SocketAddr::new(address, port);
-    let socket = match attempt.params.connect_timeout {
-        Some(limit) => TcpStream::connect_timeout(&address, limit)?,
+    dial(&address, attempt.params).map(Socket::Tcp)
+}
+
+/// Connects a TCP socket, with the options of the parameters.
+pub(crate) fn dial(address: &SocketAddr, params: &ConnectParams) -> io::Result<TcpStream> {
+    let socket = match params.connect_timeout {
+        Some(limit) => TcpStream::connect_timeout(address, limit)?,
         None => TcpStream::connect(address)?,
     };
     socket.set_nodelay(true)?;
-    keep_alive(&socket, &attempt.params.keepalives)?;
-    Ok(Socket::Tcp(socket))
+    keep_alive(&socket, &params.keepalives)?;
+    Ok(socket)
 }
 
 fn keep_alive(socket: &TcpStream, keep: &Keepalives) -> io::Result<()> {
@@ -132,11 +131,10 @@ fn encrypt(
     let failed = |problem: String| ConnectError::Tls { at: attempt.at(), problem };
     let name = match (attempt.endpoint, attempt.address) {
         (Endpoint::Tcp { host, .. }, _) if !host.is_empty() => host.clone(),
-        (_, Some(address)) => address.to_string(),
+        (_, Some(address)) => address.ip().to_string(),
         _ => String::new(),
     };
-    let name = ServerName::try_from(name).map_err(|e| failed(e.to_string()))?;
-    let config = Arc::new(tls::client_config(attempt.params)?);
+    let (config, name) = tls::client_config(attempt.params)?.for_host(name);
     let mut tls = ClientConnection::new(config, name).map_err(|e| failed(e.to_string()))?;
     while tls.is_handshaking() {
         let step = wait_until(deadline, &pipe).and_then(|()| handshake(&mut tls, &mut pipe));

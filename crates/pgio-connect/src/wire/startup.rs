@@ -105,7 +105,8 @@ impl Startup<'_> {
                 if tag == b'E' {
                     let refusal = Refusal::read(&body);
                     let code = SqlState::from_code(&refusal.code);
-                    return Err(classify::refused(&code, &refusal.message, &self.attempt));
+                    let routine = super::routine(&body);
+                    return Err(classify::refused(&code, &refusal.message, routine, &self.attempt));
                 }
                 return Ok((tag, body));
             }
@@ -158,15 +159,14 @@ impl Startup<'_> {
             (CLEARTEXT, _) => {
                 self.allow_unbound()?;
                 let password = self.password()?;
-                let written =
-                    frontend::password_message(password.expose().as_bytes(), &mut self.out);
+                let written = frontend::password_message(password.expose(), &mut self.out);
                 self.send(written)?;
             }
             (MD5, [a, b, c, d]) => {
                 self.allow_unbound()?;
                 let password = self.password()?;
                 let user = self.attempt.params.user.as_bytes();
-                let hash = md5_hash(user, password.expose().as_bytes(), [*a, *b, *c, *d]);
+                let hash = md5_hash(user, password.expose(), [*a, *b, *c, *d]);
                 let written = frontend::password_message(hash.as_bytes(), &mut self.out);
                 self.send(written)?;
             }
@@ -199,7 +199,7 @@ impl Startup<'_> {
         if mechanism != sasl::SCRAM_SHA_256_PLUS {
             self.allow_unbound()?;
         }
-        let mut scram = ScramSha256::new(password.expose().as_bytes(), binding);
+        let mut scram = ScramSha256::new(password.expose(), binding);
         let written = frontend::sasl_initial_response(mechanism, scram.message(), &mut self.out);
         self.send(written)?;
         let data = self.sasl(SASL_CONTINUE)?;
@@ -244,7 +244,7 @@ const SASL_FINAL: u32 = 12;
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, Ipv4Addr, TcpListener};
+    use std::net::{Ipv4Addr, TcpListener};
 
     use postgres::config::SslMode as DriverSsl;
 
@@ -255,15 +255,12 @@ mod tests {
     #[test]
     fn a_cancel_request_to_a_silent_server_times_out() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let address = listener.local_addr().unwrap();
+        let port = address.port();
         let text = format!("host=localhost hostaddr=127.0.0.1 port={port} user=u dbname=d");
         let params = resolve(&text, &Env::default()).unwrap();
         for ssl in [DriverSsl::Disable, DriverSsl::Require] {
-            let route = Route {
-                endpoint: params.hosts[0].clone(),
-                address: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-                ssl,
-            };
+            let route = Route { endpoint: params.hosts[0].clone(), address: Some(address), ssl };
             let started = Instant::now();
             let error = cancel(&params, &route, 1, 2).unwrap_err();
             assert!(matches!(error, ConnectError::TimedOut { seconds: 2, .. }), "{error:?}");

@@ -40,8 +40,9 @@ pub fn read_conf_keys() -> Result<ConnectionKeys, Failure> {
 fn read_conf(named: Option<&Path>) -> Result<Option<Layer>, Failure> {
     let path = named.unwrap_or(Path::new(DEFAULT_CONF));
     let shown = path.display().to_string();
-    let text = match files::read_text(path, FILE_BYTES) {
-        Ok(text) => text,
+    // A shell sources comments in any encoding.
+    let text = match files::read(path, FILE_BYTES) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(e) if e.kind() == ErrorKind::NotFound && named.is_none() => return Ok(None),
         Err(e) => {
             return Err(Failure::new(FILES, e).context(format!("cannot read {shown}")));

@@ -174,8 +174,7 @@ fn refuse_invalid(trial: &Trial) -> Outcome {
 /// Returns the connection string as given, unless it contains a password.
 fn shown_connect_string(given: &crate::config::ConnectString, params: &ConnectParams) -> String {
     let text = given.expose();
-    let holds_secret =
-        params.password.as_ref().is_some_and(|p| text.contains(p.expose()) || p.is_in(text));
+    let holds_secret = params.password.as_ref().is_some_and(|p| p.is_exactly_in(text));
     // Escapes may hide a password, so anything suspicious counts as one.
     if holds_secret || pgio_connect::names_secret(text) || text.contains('@') {
         params.without_secrets()

@@ -4,7 +4,7 @@
 
 use crate::config::{ConnectString, Layer, resolve};
 use crate::pg::leftovers;
-use pgio_connect::{self, ConnectError, ConnectParams, Env};
+use pgio_connect::{self, ConnectError, ConnectParams, ConnectWarning, Env};
 use pgio_results::warning::Warning;
 
 /// The given keys: flags override pgio.conf.
@@ -49,8 +49,11 @@ pub fn params(text: &ConnectString, run_id: &str) -> Result<ConnectParams, Conne
 
 /// Returns warnings about what was ignored.
 pub fn warnings(params: &ConnectParams) -> Vec<Warning> {
-    let warnings = params.warnings().iter();
-    warnings.map(|found| Warning::new(found.what(), found.why(), found.hint())).collect()
+    params.warnings().iter().map(warning).collect()
+}
+
+pub fn warning(found: &ConnectWarning) -> Warning {
+    Warning::new(found.what(), found.why(), found.hint())
 }
 
 #[cfg(test)]

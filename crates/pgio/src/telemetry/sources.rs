@@ -223,8 +223,7 @@ fn is_on_this_machine(endpoint: &Endpoint) -> bool {
     match endpoint {
         Endpoint::Socket { .. } => true,
         Endpoint::Tcp { host, addr, .. } => {
-            let address = addr.or_else(|| host.parse().ok());
-            address.map_or(host == "localhost", |a: IpAddr| is_address_here(a.to_canonical()))
+            addr.map_or(host == "localhost", |addr| is_address_here(addr.ip().to_canonical()))
         }
     }
 }

@@ -6,8 +6,10 @@
 mod tls;
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::mpsc;
@@ -50,7 +52,7 @@ fn write(path: &Path, text: &str, mode: u32) {
 }
 
 /// user, database, host and port as psql has them.
-fn psqls_view(server: &TlsServer, text: &str, vars: &BTreeMap<String, String>) -> String {
+fn psqls_view(server: &TlsServer, text: &str, vars: &BTreeMap<String, OsString>) -> String {
     let mut psql = server.psql(vars);
     let shown = succeed(psql.args(["-At", "-c", r"\echo :USER :DBNAME :HOST :PORT", "-c"]).args([
         "select current_user || ' ' || current_database()",
@@ -123,6 +125,57 @@ fn resolves_as_psql_does() {
         let in_fact = one(&mut client, "select current_user || ' ' || current_database()");
         assert!(our_view(&params).starts_with(&in_fact), "for {text}: {in_fact}");
     }
+}
+
+#[test]
+fn psqls_options_mean_the_same() {
+    let Some(server) = shared() else { return };
+    let (dir, port) = (server.socket_dir(), server.port);
+    for text in [
+        format!("-h {dir} -p {port} -U postgres postgres"),
+        format!("-h127.0.0.1 -wp {port} -Upostgres -d postgres"),
+        format!("--host={dir} --port {port} --no-password postgres postgres"),
+        format!("postgres -p {port} -h {dir} -U keen"),
+        format!("-h nowhere.invalid -p 1 -d postgresql://postgres@127.0.0.1:{port}/postgres"),
+    ] {
+        let env = server.env(&[("PGPASSWORD", PASSWORD)]);
+        let params = resolve(&text, &env).unwrap();
+        let sql = r"\echo :USER :DBNAME :HOST :PORT";
+        let mut psql = server.psql(&env.vars);
+        let psqls = succeed(psql.args(["-c", sql]).args(text.split(' ')));
+        assert_eq!(our_view(&params), psqls.trim_end(), "{text}");
+        assert!(connect(&params).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn a_password_is_sent_as_its_bytes() {
+    let Some(server) = shared() else { return };
+    let (dir, port) = (server.socket_dir(), server.port);
+    let at = format!("host={dir} port={port}");
+    let sql = server.home.path().join("latin.sql");
+    for (database, text) in [
+        ("postgres", &b"create database ascii encoding 'SQL_ASCII' template template0"[..]),
+        ("ascii", b"create role latin login password 'p\xfcw'"),
+    ] {
+        fs::write(&sql, text).unwrap();
+        let mut psql = server.psql(&BTreeMap::new());
+        let target = format!("{at} user=postgres dbname={database}");
+        succeed(psql.args(["-v", "ON_ERROR_STOP=1", "-d", &target, "-f"]).arg(&sql));
+    }
+    let exact = OsStr::from_bytes(b"p\xfcw");
+    let latin = format!("{at} user=latin dbname=ascii");
+    let mut env = server.env(&[]);
+    env.vars.insert("PGPASSWORD".to_owned(), exact.to_owned());
+    succeed(server.psql(&env.vars).args(["-c", "", "-d", &latin]));
+    assert!(open(&latin, &env).is_ok(), "by PGPASSWORD");
+    let uri = format!("postgresql://latin:p%FCw@/ascii?host={dir}&port={port}");
+    assert!(open(&uri, &server.env(&[])).is_ok(), "by a URI");
+    let file = server.home.path().join("latin.pgpass");
+    fs::write(&file, b"*:*:ascii:latin:p\xfcw\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let by_file = server.env(&[("PGPASSFILE", file.to_str().unwrap())]);
+    assert!(open(&latin, &by_file).is_ok(), "by a password file");
 }
 
 #[test]

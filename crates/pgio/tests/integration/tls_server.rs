@@ -7,12 +7,14 @@
 //! | `postgres`, `a b`, the OS user | always |
 //! | `limited` | never, having a connection limit of 0 |
 //! | `keen` | always, by password `s3cr:et\word` |
+//! | `latin` | by the socket, by a password that is not UTF-8 |
 //! | `tls_only` | by TCP with TLS |
 //! | `plain_only` | by TCP without TLS |
 //! | `cert_only` | by TCP with TLS and the client certificate |
 //! | `no_tls_password` | as `keen`, but by TCP with TLS only |
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -29,7 +31,7 @@ use crate::timing;
 pub(crate) const PASSWORD: &str = r"s3cr:et\word";
 
 const HBA: &str = "\
-local all keen scram-sha-256
+local all keen,latin scram-sha-256
 local all all trust
 hostssl all tls_only all trust
 host all tls_only all reject
@@ -61,7 +63,9 @@ pub(crate) fn shared() -> Option<Arc<TlsServer>> {
     static SHARED: Mutex<Weak<TlsServer>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock().unwrap();
     Some(shared.upgrade().unwrap_or_else(|| {
-        let server = Arc::new(TlsServer::start(Some("subjectAltName=DNS:localhost")));
+        let server = Arc::new(TlsServer::start(Some(
+            "subjectAltName=DNS:localhost,DNS:*.lan,DNS:*.corp.example",
+        )));
         *shared = Arc::downgrade(&server);
         server
     }))
@@ -105,7 +109,7 @@ impl TlsServer {
     /// An environment with nothing in it but these variables.
     pub(crate) fn env(&self, vars: &[(&str, &str)]) -> Env {
         Env {
-            vars: vars.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+            vars: vars.iter().map(|(k, v)| ((*k).to_owned(), (*v).into())).collect(),
             home: Some(self.home.path().to_owned()),
             user: Env::from_process().user,
             socket_dir: self.dir.path().to_owned(),
@@ -114,7 +118,7 @@ impl TlsServer {
     }
 
     /// psql in that environment, without the user's settings.
-    pub(crate) fn psql(&self, vars: &BTreeMap<String, String>) -> Command {
+    pub(crate) fn psql(&self, vars: &BTreeMap<String, OsString>) -> Command {
         let mut psql = Command::new(self.bin.join("psql"));
         psql.args(["-X", "-w", "-q"]).env_clear().env("HOME", self.home.path()).envs(vars);
         psql

@@ -133,7 +133,7 @@ impl Token {
             _ => return false,
         };
         let digest = |bytes: &[u8]| -> [u8; 32] { Sha256::digest(bytes).into() };
-        digest(&offered).ct_eq(&digest(self.0.expose().as_bytes())).into()
+        digest(&offered).ct_eq(&digest(self.0.expose())).into()
     }
 }
 

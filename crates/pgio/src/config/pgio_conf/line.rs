@@ -2,6 +2,7 @@
 //!
 //! Messages never repeat the value, because it may contain a password. The caller interprets keys.
 
+use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::str::Chars;
 
@@ -15,8 +16,41 @@ pub(super) struct LineError<'a> {
     pub(super) message: String,
 }
 
+/// What earlier lines have set.
+#[derive(Debug, Default)]
+pub(super) struct Variables(BTreeMap<String, (String, bool)>);
+
+impl Variables {
+    pub(super) fn set(&mut self, name: &str, value: &str) {
+        let used = self.is_used(name);
+        self.0.insert(name.to_owned(), (value.to_owned(), used));
+    }
+
+    pub(super) fn is_used(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|(_, used)| *used)
+    }
+
+    /// Returns the value of `NAME` or `{NAME}` after a `$`. The values of the environment and other forms are a shell's.
+    fn expand(&mut self, chars: &mut Peekable<Chars<'_>>) -> Result<&str, String> {
+        let braced = chars.next_if_eq(&'{').is_some();
+        let mut name = String::new();
+        name.extend(std::iter::from_fn(|| chars.next_if(|c| is_part(*c))));
+        let is_closed = !braced || chars.next_if_eq(&'}').is_some();
+        match self.0.get_mut(&name).filter(|_| is_closed) {
+            Some((value, used)) => {
+                *used = true;
+                Ok(value)
+            }
+            None => Err(needs_shell('$')),
+        }
+    }
+}
+
 /// Parses a line; returns `None` for a blank line or a comment.
-pub(super) fn parse(line: &str) -> Result<Option<Assignment<'_>>, LineError<'_>> {
+pub(super) fn parse<'a>(
+    line: &'a str,
+    variables: &mut Variables,
+) -> Result<Option<Assignment<'a>>, LineError<'a>> {
     let line = line.trim_start_matches(is_blank);
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
@@ -28,7 +62,7 @@ pub(super) fn parse(line: &str) -> Result<Option<Assignment<'_>>, LineError<'_>>
     let (key, rest) = line.split_at(name_length(line));
     if !key.is_empty() && rest.trim_start_matches(is_blank).starts_with('=') {
         let message = match rest.strip_prefix('=') {
-            Some(value) => match value_of(value) {
+            Some(value) => match value_of(value, variables) {
                 Ok(value) => return Ok(Some(Assignment { key, value })),
                 Err(message) => message,
             },
@@ -47,8 +81,11 @@ fn is_blank(c: char) -> bool {
     c == ' ' || c == '\t'
 }
 
+fn is_part(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
 fn name_length(text: &str) -> usize {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         return 0;
     }
@@ -56,18 +93,19 @@ fn name_length(text: &str) -> usize {
 }
 
 /// Returns the word after `=` without quotes; only a comment may follow it.
-fn value_of(text: &str) -> Result<String, String> {
+fn value_of(text: &str, variables: &mut Variables) -> Result<String, String> {
     let mut value = String::new();
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         match c {
             '\'' => single_quoted(&mut chars, &mut value)?,
-            '"' => double_quoted(&mut chars, &mut value)?,
+            '"' => double_quoted(&mut chars, &mut value, variables)?,
+            '$' => value.push_str(variables.expand(&mut chars)?),
             ' ' | '\t' => {
                 after_value(chars.collect::<String>().trim_start_matches(is_blank), text)?;
                 break;
             }
-            '$' | '`' | '\\' | ';' | '&' | '|' | '<' | '>' | '(' | ')' => {
+            '`' | '\\' | ';' | '&' | '|' | '<' | '>' | '(' | ')' => {
                 return Err(needs_shell(c));
             }
             // Bash expands a home directory here, also in lists such as PATH.
@@ -101,11 +139,16 @@ fn single_quoted(chars: &mut Peekable<Chars<'_>>, value: &mut String) -> Result<
     Err(unbalanced('\''))
 }
 
-fn double_quoted(chars: &mut Peekable<Chars<'_>>, value: &mut String) -> Result<(), String> {
+fn double_quoted(
+    chars: &mut Peekable<Chars<'_>>,
+    value: &mut String,
+    variables: &mut Variables,
+) -> Result<(), String> {
     while let Some(c) = chars.next() {
         match c {
             '"' => return Ok(()),
-            '$' | '`' => return Err(needs_shell(c)),
+            '$' => value.push_str(variables.expand(chars)?),
+            '`' => return Err(needs_shell(c)),
             // Before other characters, the backslash is literal.
             '\\' => match chars.next_if(|next| "\"\\$`".contains(*next)) {
                 Some(escaped) => value.push(escaped),

@@ -100,6 +100,43 @@ fn quotes_work_as_in_bash() {
 }
 
 #[test]
+fn variables_of_earlier_lines_are_plain_text() {
+    let own = "H=db1\nexport PORT=5461\nDBNAME=pg10\n";
+    for (line, value) in [
+        ("CONNECT_STRING=\"-h $H -p ${PORT} -U bench $DBNAME\"", "-h db1 -p 5461 -U bench pg10"),
+        ("CONNECT_STRING=$DBNAME.$H$PORT", "pg10.db15461"),
+        ("U=\"$DBNAME $PORT\"\nCONNECT_STRING=${U}$H", "pg10 5461db1"),
+    ] {
+        let text = format!("{own}{line}\nSCALE=8M # $H $PORT\n");
+        let all_used = text.replace("SCALE=8M", "SCALE=8M\nTABLESPACE=\"$H$PORT\"");
+        let value = if value == "pg10 5461db1" { "-d pg10 -U 5461db1" } else { value };
+        assert_eq!(connect(&all_used), value, "{line}");
+    }
+    // The last value before the line counts; a literal is not expanded.
+    let text = "A=1\nA=2\nCONNECT_STRING=$A'$A'\nA=3\n";
+    assert_eq!(parse(text, "f").unwrap().layer.connect_string.unwrap().expose(), "2$A");
+    for line in ["X=a\nDBNAME=${X:-b}", "DBNAME=$LATER\nLATER=a", "X=a\nDBNAME=$Xa", "DBNAME=$?"] {
+        assert!(error(line).contains("contains $, which only a shell"), "{line}");
+    }
+    assert!(error("H=db1\nDBNAME=pg10\n").contains("pgio.conf:1: H: is not a key"));
+}
+
+#[test]
+fn other_encodings_are_for_comments() {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(connect(&text(b"# M\xfcller\nCONNECT_STRING=d # \xfc\n")), "d");
+    assert!(error(&text(b"CONNECT_STRING=d\xfc\n")).contains("CONNECT_STRING: is not UTF-8"));
+}
+
+#[test]
+fn two_names_are_a_database_and_a_user() {
+    assert_eq!(connect("CONNECT_STRING=\"pg10 bench\""), "-d pg10 -U bench");
+    for text in ["pg10", "pg10 -p 5461", "host=a user=b", "a b c", "postgresql://h/d x"] {
+        assert_eq!(connect(&format!("CONNECT_STRING=\"{text}\"")), text);
+    }
+}
+
+#[test]
 fn shell_syntax_is_refused() {
     for (value, c) in [
         ("$HOME", '$'),

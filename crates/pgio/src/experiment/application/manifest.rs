@@ -139,9 +139,7 @@ pub(super) fn stored_text(job: &Job, params: &BTreeMap<String, ConnectParams>) -
             text = text.replace(dsn.expose(), &safe);
         }
     }
-    let leaked = secrets
-        .iter()
-        .any(|s| s.is_in(&text) || !s.expose().is_empty() && text.contains(s.expose()));
+    let leaked = secrets.iter().any(|secret| secret.is_exactly_in(&text));
     if leaked { NOT_STORED.to_owned() } else { text }
 }
 

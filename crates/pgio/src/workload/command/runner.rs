@@ -100,7 +100,11 @@ impl Runner {
 
     /// Sets a variable for every line.
     pub(super) fn set(&mut self, name: &str, value: &str) -> Result<(), CommandError> {
-        self.shell.ask(&format!("set {name}={}", quote_word(value)), ANSWER_LIMIT)?;
+        self.set_word(name, &quote_word(value))
+    }
+
+    fn set_word(&mut self, name: &str, word: &str) -> Result<(), CommandError> {
+        self.shell.ask(&format!("set {name}={word}"), ANSWER_LIMIT)?;
         Ok(())
     }
 
@@ -109,7 +113,15 @@ impl Runner {
         name: &str,
         value: pgio_connect::Secret,
     ) -> Result<(), CommandError> {
-        self.set(name, value.expose())?;
+        let word = match str::from_utf8(value.expose()) {
+            Ok(text) => quote_word(text),
+            // A question is text, and the shell can make the bytes.
+            Err(_) => {
+                let octal = value.expose().iter().map(|byte| format!("\\{byte:03o}"));
+                format!("\"$(printf '{}')\"", octal.collect::<String>())
+            }
+        };
+        self.set_word(name, &word)?;
         self.secret = Some(value).filter(|value| !value.expose().is_empty());
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Mutex;
 
 use pgio_connect::{ConnectError, Env};
 
@@ -109,6 +110,64 @@ fn certificates_are_checked_as_psql_checks_them() {
          sslmode=verify-full sslrootcert={own}"
     );
     assert!(open(&text, &server.env(&[])).is_ok());
+}
+
+#[test]
+fn any_host_name_has_tls_as_with_psql() {
+    let Some(server) = shared() else { return };
+    let ca = server.text("ca.crt");
+    let long = format!("{}.lan", "a".repeat(64));
+    for (host, verified) in [
+        ("db.lan", true),
+        ("bücher.lan", true),
+        (&long, true),
+        ("db.corp.example", true),
+        ("db_1.lan", true),
+        ("a.db.lan", false),
+        ("lan", false),
+        ("bücher.example", false),
+        ("db-.example", false),
+    ] {
+        for (mode, tls) in [
+            ("prefer", Some(true)),
+            ("require", Some(true)),
+            ("verify-full", verified.then_some(true)),
+        ] {
+            let root = if mode == "verify-full" { &ca } else { "" };
+            let rest = format!("host={host} sslmode={mode} sslrootcert={root}");
+            assert_eq!(tls_as_psql(&server, &rest), tls, "{host} {mode}");
+        }
+    }
+    // The engine's own sessions go the same way.
+    let text = format!("{} host='a b' sslmode=verify-ca sslrootcert={ca}", by_tcp(&server));
+    let params = pgio_connect::resolve(&text, &server.env(&[])).unwrap();
+    let (_, route) = pgio_connect::reach(&params).unwrap();
+    let sql = "select ssl from pg_stat_ssl where pid = pg_backend_pid()";
+    let rows = pgio_connect::Wire::open(&params, &route).unwrap().query(sql).unwrap();
+    assert_eq!(rows[0][0].as_deref(), Some("t"));
+}
+
+static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+#[test]
+fn going_on_without_tls_is_said_once() {
+    let Some(server) = shared() else { return };
+    pgio_connect::on_warning(|warning| WARNINGS.lock().unwrap().push(warning.to_string()));
+    for (name, rest) in [
+        ("untrusted", format!("user=postgres sslrootcert={}", server.text("other_ca.crt"))),
+        ("refused", "user=plain_only".to_owned()),
+    ] {
+        let text =
+            format!("hostaddr=127.0.0.1 port={} dbname=postgres host={name} {rest}", server.port);
+        for _ in 0..2 {
+            assert!(!has_tls(&mut open(&text, &server.env(&[])).unwrap()), "{text}");
+        }
+        let told = WARNINGS.lock().unwrap().clone();
+        let told: Vec<_> = told.iter().filter(|warning| warning.contains(name)).collect();
+        assert!(told.len() == 1 && told[0].contains("has no TLS: "), "{told:?}");
+    }
+    let text = format!("{} host=localhost", by_tcp(&server));
+    assert!(has_tls(&mut open(&text, &server.env(&[])).unwrap()));
 }
 
 #[test]
