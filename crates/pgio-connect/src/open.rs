@@ -383,8 +383,9 @@ fn check(
                     pg_catalog.current_setting('transaction_read_only')::pg_catalog.bool",
             &[],
         )
-        .map_err(|error| classify::classify(error, attempt))?;
-    let (standby, read_only): (bool, bool) = (row.get(0), row.get(1));
+        .and_then(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+    let (standby, read_only): (bool, bool) =
+        row.map_err(|error| classify::classify(error, attempt))?;
     let (satisfied, wanted) = match wanted {
         SessionAttrs::Any | SessionAttrs::PreferStandby => (true, "any server"),
         SessionAttrs::ReadWrite => (!read_only, "open for writing"),

@@ -60,6 +60,12 @@ pub enum ArchiveError {
     Postgres { doing: String, source: postgres::Error },
 }
 
+impl From<postgres::Error> for ArchiveError {
+    fn from(source: postgres::Error) -> ArchiveError {
+        failed("reading the server's answer")(source)
+    }
+}
+
 /// Names what was being done.
 pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(postgres::Error) -> ArchiveError {
     let doing = doing.into();

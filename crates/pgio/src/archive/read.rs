@@ -23,7 +23,7 @@ pub fn experiments(client: &mut Client) -> Result<Vec<(String, usize)>, ArchiveE
     let mut transaction = begin(client)?;
     let query = "SELECT experiment, count(*) FROM pgio_results.runs GROUP BY experiment ORDER BY 1";
     let rows = transaction.query(query, &[]).map_err(failed("listing the experiments"))?;
-    Ok(rows.iter().map(|row| (row.get(0), row.get::<_, i64>(1) as usize)).collect())
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get::<_, i64>(1)? as usize))).collect()
 }
 
 /// All runs of one experiment.
@@ -34,33 +34,33 @@ pub fn runs(client: &mut Client, experiment: &str) -> Result<Vec<Run>, ArchiveEr
     let mut runs = Vec::with_capacity(rows.len());
     let mut by_id = BTreeMap::new();
     for row in rows {
-        let run_id: String = row.get(0);
+        let run_id: String = row.try_get(0)?;
         by_id.insert(run_id.clone(), runs.len());
         runs.push(Run {
-            experiment: row.get(1),
-            created_at: row.get::<_, Option<String>>(2).unwrap_or_default(),
-            baseline: row.get(3),
-            primary_metric: row.get(4),
-            metrics: parsed(&run_id, row.get(5))?,
-            work: parsed(&run_id, row.get(6))?,
-            facts: parsed(&run_id, row.get(7))?,
-            trials: row.get::<_, i64>(8).max(0) as usize,
+            experiment: row.try_get(1)?,
+            created_at: row.try_get::<_, Option<String>>(2)?.unwrap_or_default(),
+            baseline: row.try_get(3)?,
+            primary_metric: row.try_get(4)?,
+            metrics: parsed(&run_id, row.try_get(5)?)?,
+            work: parsed(&run_id, row.try_get(6)?)?,
+            facts: parsed(&run_id, row.try_get(7)?)?,
+            trials: row.try_get::<_, i64>(8)?.max(0) as usize,
             conditions: Vec::new(),
             run_id,
         });
     }
     for row in rows_of(&mut transaction, CONDITIONS, experiment).map_err(doing())? {
-        let run_id: String = row.get(0);
+        let run_id: String = row.try_get(0)?;
         let Some(run) = by_id.get(&run_id).and_then(|at| runs.get_mut(*at)) else { continue };
-        let (metrics, values): (Vec<String>, Vec<f64>) = (row.get(4), row.get(5));
+        let (metrics, values): (Vec<String>, Vec<f64>) = (row.try_get(4)?, row.try_get(5)?);
         let values: BTreeMap<String, f64> = metrics.into_iter().zip(values).collect();
-        let mut bounded: BTreeSet<String> = row.get::<_, Vec<String>>(6).into_iter().collect();
+        let mut bounded: BTreeSet<String> = row.try_get::<_, Vec<String>>(6)?.into_iter().collect();
         // Away from the middle point of a sweep, the trials that are cut off are others.
         bounded.retain(|metric| !values.contains_key(metric));
         run.conditions.push(RunCondition {
-            name: row.get(1),
-            treatments: row.get(2),
-            trials: row.get::<_, i32>(3).max(0) as usize,
+            name: row.try_get(1)?,
+            treatments: row.try_get(2)?,
+            trials: row.try_get::<_, i32>(3)?.max(0) as usize,
             values,
             bounded,
         });

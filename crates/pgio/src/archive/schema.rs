@@ -115,11 +115,11 @@ fn state(client: &mut impl GenericClient) -> Result<State, ArchiveError> {
     Ok(State {
         database: row.try_get(0).map_err(unreadable())?,
         role: row.try_get(1).map_err(unreadable())?,
-        may_create: row.get(2),
+        may_create: row.try_get(2)?,
         owner: row.try_get(3).map_err(unreadable())?,
-        is_owner: row.get(4),
-        is_ours: row.get(5),
-        is_usable: row.get(6),
+        is_owner: row.try_get(4)?,
+        is_ours: row.try_get(5)?,
+        is_usable: row.try_get(6)?,
     })
 }
 
@@ -138,13 +138,13 @@ fn version(
     }
     check_trusted(client)?;
     let usable = client.query_one("SELECT has_schema_privilege('pgio_results', 'USAGE')", &[]);
-    if !usable.map_err(failed("checking privileges"))?.get::<_, bool>(0) {
+    if !usable.map_err(failed("checking privileges"))?.try_get::<_, bool>(0)? {
         return Err(ArchiveError::NoUsage { database, role, owner: owner.to_owned() });
     }
     check(client, state, owner, &[("schema_version", "SELECT")])?;
     let row =
         client.query_one("SELECT coalesce(max(version), 0) FROM pgio_results.schema_version", &[]);
-    let found: i32 = row.map_err(failed("reading the schema's version"))?.get(0);
+    let found: i32 = row.map_err(failed("reading the schema's version"))?.try_get(0)?;
     if found > VERSION {
         Err(ArchiveError::Newer { database, found, known: VERSION })
     } else {
@@ -176,8 +176,8 @@ fn check(
         database: state.database.clone(),
         role: state.role.clone(),
         owner: owner.to_owned(),
-        privilege: row.get(0),
-        relation: row.get(1),
+        privilege: row.try_get(0)?,
+        relation: row.try_get(1)?,
     })
 }
 

@@ -61,19 +61,21 @@ pub fn store(client: &mut Client, record: &Record) -> Result<StoreOutcome, Archi
         [&run.run_id, &run.experiment, &created_at(record), &record.seed.to_string()];
     let found = transaction.query_opt(known, &parameters).map_err(doing())?;
     let replaces = match found {
-        Some(row) if row.get::<_, String>(1) == record.digest => {
+        Some(row) if row.try_get::<_, String>(1)? == record.digest => {
             return Ok(StoreOutcome::Unchanged);
         }
-        Some(row) if !row.get::<_, bool>(2) => {
+        Some(row) if !row.try_get::<_, bool>(2)? => {
             return Err(ArchiveError::OtherExperiment {
                 run_id: run.run_id.clone(),
                 name: run.experiment.clone(),
-                begun: row.get(3),
+                begun: row.try_get(3)?,
             });
         }
-        Some(row) if row.get::<_, i64>(4) > record.trials as i64 => return Ok(StoreOutcome::Kept),
+        Some(row) if row.try_get::<_, i64>(4)? > record.trials as i64 => {
+            return Ok(StoreOutcome::Kept);
+        }
         Some(row) => {
-            let id: i64 = row.get(0);
+            let id: i64 = row.try_get(0)?;
             let delete = "DELETE FROM pgio_results.experiments WHERE experiment_id = $1";
             transaction.execute(delete, &[&id]).map_err(doing())?;
             true
@@ -113,7 +115,7 @@ fn insert(transaction: &mut Transaction<'_>, record: &Record) -> Result<(), post
             &record.digest,
         ],
     )?;
-    let id: i64 = row.get(0);
+    let id: i64 = row.try_get(0)?;
     for table in &record.tables {
         let (name, columns) = (table.table, table.columns);
         let copy = format!("COPY pgio_results.{name} (experiment_id, {columns}) FROM STDIN");

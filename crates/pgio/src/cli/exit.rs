@@ -214,6 +214,7 @@ coded! {
         | EngineError::Pooled
         | EngineError::Plan { .. }
         | EngineError::NoScanTable
+        | EngineError::Published(_)
         | EngineError::Clock(_)
         | EngineError::NotOurs(_) => REFUSED,
         _ => TRIAL,

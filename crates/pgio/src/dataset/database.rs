@@ -14,6 +14,7 @@ use postgres::{Client, Row};
 use super::error::DatasetError;
 use super::{destroy, mark, sql, verify};
 use crate::config::name::MAX_IDENTIFIER;
+use crate::pg::words::Shown;
 
 /// The attributes that are required to re-create a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,10 +56,13 @@ impl Database {
 pub fn describe(client: &mut Client, private: bool) -> Result<Database, DatasetError> {
     let failed = |e| DatasetError::from_pg("inspect", "the database", e);
     let row = without_ending_sessions(client).map_err(failed)?;
-    let columns: serde_json::Value = serde_json::from_str(row.get("columns")).unwrap_or_default();
+    let columns: serde_json::Value =
+        serde_json::from_str(row.try_get("columns")?).unwrap_or_default();
     let name = columns["datname"].as_str().unwrap_or_default().to_owned();
     let refuse = |why: String| DatasetError::NotRecreatable { name: name.clone(), why };
-    if !row.get::<_, bool>("owned") || !row.get::<_, Option<bool>>("may_create").unwrap_or(false) {
+    if !row.try_get::<_, bool>("owned")?
+        || !row.try_get::<_, Option<bool>>("may_create")?.unwrap_or(false)
+    {
         return Err(refuse(
             "the role must own it (or be a member of the owning role) and have CREATEDB".to_owned(),
         ));
@@ -71,30 +75,30 @@ pub fn describe(client: &mut Client, private: bool) -> Result<Database, DatasetE
     }
     for other in [NEW_SUFFIX, OLD_SUFFIX].map(|suffix| format!("{name}{suffix}")) {
         let ask = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)";
-        if client.query_one(ask, &[&other]).map_err(failed)?.get(0) {
+        if client.query_one(ask, &[&other]).and_then(|row| row.try_get(0)).map_err(failed)? {
             return Err(refuse(format!(
                 "its new or old copy would be named {other}, and there is a database of that name: run `pgio undo` if it is pgio's, else rename it"
             )));
         }
     }
-    if row.get("labeled") {
+    if row.try_get("labeled")? {
         return Err(refuse("it has a security label, which pgio cannot restore".to_owned()));
     }
-    let others: i64 = row.get("other_sessions");
+    let others: i64 = row.try_get("other_sessions")?;
     if others > 0 {
         return Err(refuse(format!("other sessions are connected ({others}); end them first")));
     }
     if !private {
         check_foreign_objects(client, &name)?;
     }
-    let owner: String = row.get("owner");
-    let encoding: String = row.get("encoding");
-    let tablespace: String = row.get("tablespace");
+    let owner: String = row.try_get("owner")?;
+    let encoding: String = row.try_get("encoding")?;
+    let tablespace: String = row.try_get("tablespace")?;
     Ok(Database {
         options: options(&columns, &encoding, &tablespace),
         settings: settings(client, &name)?,
         grants: grants(client, &name, &columns["datacl"])?,
-        comment: row.get("comment"),
+        comment: row.try_get("comment")?,
         owner,
         name,
     })
@@ -106,7 +110,7 @@ fn without_ending_sessions(client: &mut Client) -> Result<Row, postgres::Error> 
     let begun = Instant::now();
     loop {
         let row = client.query_one(sql::DATABASE, &[])?;
-        if row.get::<_, i64>("other_sessions") == 0 || begun.elapsed() >= SESSION_EXIT {
+        if row.try_get::<_, i64>("other_sessions")? == 0 || begun.elapsed() >= SESSION_EXIT {
             return Ok(row);
         }
         thread::sleep(Duration::from_millis(50));
@@ -122,8 +126,9 @@ fn check_foreign_objects(client: &mut Client, name: &str) -> Result<(), DatasetE
     ours.extend(destroy::workload_tables(client)?);
     let rows = client.query(sql::FOREIGN_OBJECTS, &[&ours]).map_err(failed)?;
     let Some(first) = rows.first() else { return Ok(()) };
-    let all: i64 = first.get("all_of_them");
-    let named: Vec<String> = rows.iter().map(|r| r.get("what")).collect();
+    let all: i64 = first.try_get("all_of_them")?;
+    let named: Result<Vec<Shown>, _> = rows.iter().map(|row| row.try_get("what")).collect();
+    let named: Vec<String> = named?.into_iter().map(String::from).collect();
     let more = if all > named.len() as i64 {
         format!(" and {} more", all - named.len() as i64)
     } else {
@@ -168,9 +173,11 @@ fn options(columns: &serde_json::Value, encoding: &str, tablespace: &str) -> Str
 fn settings(client: &mut Client, database: &str) -> Result<Vec<Setting>, DatasetError> {
     let failed = |e| DatasetError::from_pg("read", "the database's settings", e);
     let rows = client.query(sql::DATABASE_SETTINGS, &[]).map_err(failed)?;
-    let setting =
-        |r: &Row| Setting { role: r.get("role"), name: r.get("name"), value: r.get("value") };
-    let settings: Vec<Setting> = rows.iter().map(setting).collect();
+    let setting = |r: &Row| -> Result<Setting, postgres::Error> {
+        let (role, name, value) = (r.try_get("role")?, r.try_get("name")?, r.try_get("value")?);
+        Ok(Setting { role, name, value })
+    };
+    let settings: Vec<Setting> = rows.iter().map(setting).collect::<Result<_, _>>()?;
     // `recreate` uses SET … FROM CURRENT, so check that a session can set each of them.
     for s in &settings {
         let mut attempt = client.transaction().map_err(failed)?;
@@ -196,16 +203,17 @@ fn grants(
     }
     let failed = |e| DatasetError::from_pg("read", "the database's privileges", e);
     let rows = client.query(sql::DATABASE_GRANTS, &[]).map_err(failed)?;
-    if rows.iter().any(|row| !row.get::<_, bool>("by_owner")) {
+    if rows.iter().any(|row| !row.try_get::<_, bool>("by_owner").unwrap_or(false)) {
         let why = "a role other than its owner granted privileges on it".to_owned();
         return Err(DatasetError::NotRecreatable { name: database.to_owned(), why });
     }
-    let grant = |row: &Row| {
-        let (privilege, grantee): (&str, &str) = (row.get("privilege"), row.get("grantee"));
-        let option = if row.get("grantable") { " WITH GRANT OPTION" } else { "" };
-        format!("GRANT {privilege} ON DATABASE {{database}} TO {grantee}{option}")
+    let grant = |row: &Row| -> Result<String, postgres::Error> {
+        let (privilege, grantee): (&str, &str) =
+            (row.try_get("privilege")?, row.try_get("grantee")?);
+        let option = if row.try_get("grantable")? { " WITH GRANT OPTION" } else { "" };
+        Ok(format!("GRANT {privilege} ON DATABASE {{database}} TO {grantee}{option}"))
     };
-    Ok(Some(rows.iter().map(grant).collect()))
+    Ok(Some(rows.iter().map(grant).collect::<Result<_, _>>()?))
 }
 
 /// Re-creates the database, empty. `client` must be connected to another database of the same server,

@@ -106,18 +106,19 @@ struct Helper {
 }
 
 fn helpers(client: &mut Client) -> Result<Vec<Helper>, DatasetError> {
-    let failed = |e| DatasetError::from_pg("find", "the workload's objects", e);
-    let rows = client.query(sql::HELPERS, &[]).map_err(failed)?;
-    let helper = |row: &postgres::Row| {
-        let (statement, placeholder) = match row.get("kind") {
+    let rows = client
+        .query(sql::HELPERS, &[])
+        .map_err(|e| DatasetError::from_pg("find", "the workload's objects", e))?;
+    let helper = |row: &postgres::Row| -> Result<Helper, DatasetError> {
+        let (statement, placeholder) = match row.try_get("kind")? {
             "table" => (sql::DROP_TABLE, "table"),
             "schema" => (sql::DROP_SCHEMA, "schema"),
             _ => (sql::DROP_ROUTINE, "routine"),
         };
-        let comment: Option<&str> = row.try_get("comment").unwrap_or_default();
+        let comment: Option<&str> = row.try_get("comment")?;
         let marked = comment.is_some_and(mark::is_workload_comment);
         let (name, quoted) = (row.try_get("name")?, row.try_get("statement_name")?);
         Ok(Helper { name, quoted, statement, placeholder, marked })
     };
-    rows.iter().map(helper).collect::<Result<_, _>>().map_err(failed)
+    rows.iter().map(helper).collect()
 }

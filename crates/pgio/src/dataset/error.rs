@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use postgres::error::SqlState;
 
 use crate::pg::trust::Untrusted;
+use crate::pg::words;
 use pgio_results::units::human;
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -136,6 +137,12 @@ fn fewer_tables(usable: u32) -> String {
     }
 }
 
+impl From<postgres::Error> for DatasetError {
+    fn from(source: postgres::Error) -> DatasetError {
+        DatasetError::Postgres { doing: "read the server's answer".to_owned(), source }
+    }
+}
+
 impl DatasetError {
     pub(super) fn is_disk_full(&self) -> bool {
         match self {
@@ -153,9 +160,7 @@ impl DatasetError {
             Some(c) if *c == SqlState::LOCK_NOT_AVAILABLE => DatasetError::InUse { object, source },
             Some(c) if *c == SqlState::QUERY_CANCELED => DatasetError::Canceled { object, source },
             Some(c) if *c == SqlState::READ_ONLY_SQL_TRANSACTION => DatasetError::ReadOnly,
-            Some(c) if *c == SqlState::INSUFFICIENT_PRIVILEGE => {
-                DatasetError::Privilege { object, source }
-            }
+            Some(_) if words::is_denied(&source) => DatasetError::Privilege { object, source },
             Some(c) if *c == SqlState::DEPENDENT_OBJECTS_STILL_EXIST => {
                 DatasetError::DependedOn { object, source }
             }

@@ -308,7 +308,9 @@ fn run_stream(
     let id = client
         .query_one(sql::SESSION_ID, &[])
         .map_err(|e| DatasetError::from_pg("set up", "a session", e))?;
-    queue.register(id.get("pid"), id.get("started"));
+    let id = id.try_get("pid").and_then(|pid| Ok((pid, id.try_get("started")?)));
+    let (pid, started) = id.map_err(DatasetError::from)?;
+    queue.register(pid, started);
     while let Some(part) = queue.next_part() {
         if shared.should_stop() {
             return Err(StreamError::Stopped);
@@ -332,7 +334,9 @@ fn wait_for_sessions(admin: &mut Client, queue: &Queue<'_>) {
     let sessions = queue.sessions();
     for _ in 0..100 {
         match admin.query_one(sql::RUNNING, &[&sessions.pids, &sessions.started]) {
-            Ok(row) if row.get::<_, i64>(0) > 0 => thread::sleep(Duration::from_millis(10)),
+            Ok(row) if row.try_get::<_, i64>(0).is_ok_and(|n| n > 0) => {
+                thread::sleep(Duration::from_millis(10))
+            }
             _ => return,
         }
     }

@@ -12,7 +12,7 @@ pub(super) fn with_lock<T>(
     work: impl FnOnce(&mut Client) -> Result<T, DatasetError>,
 ) -> Result<T, DatasetError> {
     let failed = |e| DatasetError::from_pg("lock", "the data set", e);
-    if !admin.query_one(sql::LOCK, &[]).map_err(failed)?.get::<_, bool>(0) {
+    if !admin.query_one(sql::LOCK, &[]).map_err(failed)?.try_get::<_, bool>(0)? {
         return Err(DatasetError::Busy);
     }
     let result = work(admin);

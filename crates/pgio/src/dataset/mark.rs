@@ -4,6 +4,7 @@
 //! match. pgio never drops a table whose comment cannot be parsed. Next: `load` writes the mark,
 //! `verify` and `destroy` read it.
 
+use crate::pg::words::Shown;
 use std::fmt;
 use std::str::FromStr;
 
@@ -160,20 +161,19 @@ pub struct Named {
 pub fn find(client: &mut Client) -> Result<Vec<Named>, postgres::Error> {
     let rows = client.query(sql::NAMED, &[])?;
     // pgio never creates a table with a number beyond u32, so ignore it.
-    let named = rows.iter().filter_map(|row| {
-        let part = Part::from_name(row.get("name"))?;
-        // A comment that is no UTF-8 is no mark.
-        let comment: Option<String> = row.try_get("comment").unwrap_or_default();
-        let is_table = row.get::<_, &str>("kind") == "r";
-        Some(row.try_get("owner").map(|owner| Named {
+    let named = rows.iter().map(|row| {
+        let Some(part) = Part::from_name(row.try_get("name")?) else { return Ok(None) };
+        let comment: Option<Shown> = row.try_get("comment")?;
+        let is_table = row.try_get::<_, &str>("kind")? == "r";
+        Ok(Some(Named {
             part,
-            mark: comment.filter(|_| is_table).and_then(|c| Mark::parse_for(part, &c)),
-            owner,
-            owned: row.get("owned"),
-            bytes: row.get::<_, i64>("bytes").unsigned_abs(),
+            mark: comment.filter(|_| is_table).and_then(|c| Mark::parse_for(part, &c.0)),
+            owner: row.try_get::<_, Shown>("owner")?.into(),
+            owned: row.try_get("owned")?,
+            bytes: row.try_get::<_, i64>("bytes")?.unsigned_abs(),
         }))
     });
-    named.collect()
+    named.filter_map(Result::transpose).collect()
 }
 
 #[cfg(test)]

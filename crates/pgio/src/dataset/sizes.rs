@@ -2,6 +2,7 @@
 //!
 //! The original writes this file with psql, and existing scripts parse it; pgio does not need psql.
 
+use crate::pg::words::Shown;
 use postgres::Client;
 
 use super::error::DatasetError;
@@ -12,10 +13,12 @@ pub fn table_sizes(client: &mut Client) -> Result<String, DatasetError> {
     let rows = client
         .query(sql::TABLE_SIZES, &[])
         .map_err(|e| DatasetError::from_pg("read", "the sizes of tables", e))?;
-    let cell = |row: &postgres::Row, at| row.get::<_, Option<String>>(at).unwrap_or_default();
-    let rows: Vec<Vec<String>> =
+    let cell = |row: &postgres::Row, at| -> Result<String, DatasetError> {
+        Ok(row.try_get::<_, Option<Shown>>(at)?.map_or_else(String::new, String::from))
+    };
+    let rows: Result<Vec<Vec<String>>, _> =
         rows.iter().map(|row| (0..row.len()).map(|at| cell(row, at)).collect()).collect();
-    Ok(aligned(&["table_name", "table_size", "indexes_size", "total_size"], &rows))
+    Ok(aligned(&["table_name", "table_size", "indexes_size", "total_size"], &rows?))
 }
 
 /// Aligns text columns like psql: headings centered, cells left-aligned, the last column unpadded.

@@ -100,9 +100,9 @@ pub(super) fn check(
         .query_one(sql::SERVER_DIRECTORIES, &[])
         .map_err(|e| DatasetError::from_pg("find", "the server's directories", e))?;
     let retention = WalRetention {
-        minimal: row.get::<_, &str>("wal_level") == "minimal",
-        max_wal_size: row.get::<_, i64>("max_wal_size").unsigned_abs(),
-        held_back: row.get::<_, bool>("archiving") || row.get::<_, bool>("slots"),
+        minimal: row.try_get::<_, &str>("wal_level")? == "minimal",
+        max_wal_size: row.try_get::<_, i64>("max_wal_size")?.unsigned_abs(),
+        held_back: row.try_get::<_, bool>("archiving")? || row.try_get::<_, bool>("slots")?,
     };
     let former: Vec<(Part, u64)> = existing.iter().map(|n| (n.part, n.bytes)).collect();
     let needs = estimate(spec, &former, retention);
@@ -113,17 +113,18 @@ pub(super) fn check(
         }
         SpaceCheck::IfKnown | SpaceCheck::Off => Ok(vec![unchecked_warning(needs, why, hint)]),
     };
-    let Some(directory) = row.get::<_, Option<String>>("data_directory").map(PathBuf::from) else {
+    let Some(directory) = row.try_get::<_, Option<String>>("data_directory")?.map(PathBuf::from)
+    else {
         return unknown(
             "the role may not read data_directory",
             "GRANT pg_read_all_settings TO ROLE",
         );
     };
     let server = Server {
-        started: row.get("started"),
-        port: row.get("port"),
-        by_socket: row.get("by_socket"),
-        backend: row.get("backend"),
+        started: row.try_get("started")?,
+        port: row.try_get("port")?,
+        by_socket: row.try_get("by_socket")?,
+        backend: row.try_get("backend")?,
     };
     if !server.is_local(&directory) {
         return unknown(

@@ -40,9 +40,9 @@ pub fn relations(client: &mut Client) -> Result<Vec<Relation>, DatasetError> {
         Ok(Relation {
             schema: row.try_get("schema")?,
             name: row.try_get("name")?,
-            is_index: row.get("is_index"),
+            is_index: row.try_get("is_index")?,
             tablespace: row.try_get("tablespace")?,
-            bytes: row.get::<_, i64>("bytes").unsigned_abs(),
+            bytes: row.try_get::<_, i64>("bytes")?.unsigned_abs(),
         })
     };
     rows.iter().map(relation).collect::<Result<_, _>>().map_err(failed)

@@ -15,6 +15,7 @@ use super::mark::Part;
 use super::plan::LoadSpec;
 use super::{sql, verify};
 use crate::host::stop::Stop;
+use crate::pg::words::Shown;
 use pgio_results::Warning;
 
 const OLD_SNAPSHOTS: &str = include_str!("sql/old_snapshots.sql");
@@ -102,7 +103,7 @@ fn keeps_dead_rows(client: &mut Client, qualified: &str) -> Result<bool, postgre
     let sql = "SELECT n_dead_tup > 0 FROM pg_stat_all_tables WHERE relid = to_regclass($1) \
                AND current_setting('server_version_num')::int >= 150000";
     let row = client.query_opt(sql, &[&qualified])?;
-    Ok(row.is_some_and(|row| row.get(0)))
+    row.map_or(Ok(false), |row| row.try_get(0))
 }
 
 /// The wait for snapshots of before the reset.
@@ -117,7 +118,7 @@ impl SnapshotWait {
     fn begin(client: &mut Client) -> Result<SnapshotWait, DatasetError> {
         let now = "SELECT pg_snapshot_xmax(pg_current_snapshot())::xid::text";
         let row = client.query_one(now, &[]).map_err(wait_error)?;
-        Ok(SnapshotWait { first_new: row.get(0), begun: Instant::now(), named: false })
+        Ok(SnapshotWait { first_new: row.try_get(0)?, begun: Instant::now(), named: false })
     }
 
     /// Returns when no snapshot of before the reset is left, after a stop, or after [`SNAPSHOT_TIMEOUT`].
@@ -135,10 +136,10 @@ impl SnapshotWait {
             if !self.named && self.begun.elapsed() >= UNNAMED_WAIT {
                 self.named = true;
                 on_wait(&OldSnapshot {
-                    pid: row.get("pid"),
-                    who: row.get("who"),
-                    application_name: row.get("application_name"),
-                    seconds: row.get("seconds"),
+                    pid: row.try_get("pid")?,
+                    who: row.try_get::<_, Shown>("who")?.into(),
+                    application_name: row.try_get::<_, Shown>("application_name")?.into(),
+                    seconds: row.try_get("seconds")?,
                 });
             }
             thread::sleep(POLL);

@@ -11,6 +11,7 @@ use super::plan::{LoadSpec, SpaceCheck};
 use super::sql;
 use crate::config::Layer;
 use crate::pg::trust::{Owners, find_untrusted};
+use crate::pg::words::Shown;
 use pgio_results::Warning;
 use pgio_results::units::{Layout, Scale, human};
 
@@ -104,24 +105,25 @@ pub fn check_for_run(
     let rows = client
         .query(sql::TABLE_STATE, &[&requested])
         .map_err(|e| DatasetError::from_pg("inspect", "the data set", e))?;
-    let states = rows.iter().filter_map(|row| {
-        let part = Part::from_name(row.get("name"))?;
-        let comment: Option<String> = row.try_get("comment").unwrap_or_default();
-        let comment = comment.filter(|_| row.get("is_table"));
-        Some(TableState {
+    let states = rows.iter().map(|row| -> Result<_, DatasetError> {
+        let Some(part) = Part::from_name(row.try_get("name")?) else { return Ok(None) };
+        let comment = row.try_get::<_, Option<Shown>>("comment")?;
+        let is_table: bool = row.try_get("is_table")?;
+        let comment = comment.filter(|_| is_table);
+        Ok(Some(TableState {
             part,
-            mark: comment.and_then(|c| Mark::parse_for(part, &c)),
-            pages: row.get::<_, i64>("pages").unsigned_abs(),
-            bytes: row.get::<_, i64>("bytes").unsigned_abs(),
-            rows: Some(row.get("rows_estimated")).filter(|r| *r > 0.0),
+            mark: comment.and_then(|c| Mark::parse_for(part, &c.0)),
+            pages: row.try_get::<_, i64>("pages")?.unsigned_abs(),
+            bytes: row.try_get::<_, i64>("bytes")?.unsigned_abs(),
+            rows: Some(row.try_get("rows_estimated")?).filter(|r| *r > 0.0),
             counted: None,
-            indexed: row.get("indexed"),
-            unlogged: row.get("unlogged"),
-            fillfactor: row.get("fillfactor"),
-            filler_width: row.get("filler_width"),
-        })
+            indexed: row.try_get("indexed")?,
+            unlogged: row.try_get("unlogged")?,
+            fillfactor: row.try_get("fillfactor")?,
+            filler_width: row.try_get("filler_width")?,
+        }))
     });
-    let mut states: Vec<TableState> = states.collect();
+    let mut states = states.filter_map(Result::transpose).collect::<Result<Vec<_>, _>>()?;
     // Before anything reads the tables.
     let marked = states.iter().filter(|state| state.mark.is_some());
     let names: Vec<String> = marked.map(|state| state.part.to_string()).collect();
@@ -168,7 +170,9 @@ pub fn loaded_spec(client: &mut Client) -> Result<Option<LoadSpec>, DatasetError
     let mark_of = |part| found.iter().find(|n| n.part == part)?.mark.clone();
     let Some(mark) = mark_of(Part::Table(1)) else { return Ok(None) };
     let scan = mark_of(Part::Scan).and_then(|mark| Scale::from_blocks(mark.blocks).ok());
-    let tablespace = client.query_one(sql::TABLESPACE_OF_TABLES, &[]).map_err(failed)?.get(0);
+    let tablespace =
+        client.query_one(sql::TABLESPACE_OF_TABLES, &[]).and_then(|row| row.try_get(0));
+    let tablespace = tablespace.map_err(failed)?;
     Ok(Some(LoadSpec {
         tables: mark.tables,
         // The tables do not show the number of streams of the original load.
@@ -200,7 +204,7 @@ pub fn count_rows(client: &mut Client, part: Part) -> Result<u64, DatasetError> 
     let row = client
         .query_one(&sql::fill(sql::COUNT_ROWS, &[("table", &table)]), &[])
         .map_err(|e| DatasetError::from_pg("count", &name, e))?;
-    Ok(row.get::<_, i64>(0).unsigned_abs())
+    Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
 }
 
 pub(super) fn current_schema(client: &mut Client) -> Result<String, DatasetError> {

@@ -100,7 +100,7 @@ pub fn check_unpooled(admin: &mut Client, params: &ConnectParams) -> Result<(), 
     let pid = |client: &mut Client| -> Option<String> {
         let messages = client.simple_query("SELECT pg_backend_pid()").ok()?;
         messages.into_iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            SimpleQueryMessage::Row(row) => row.try_get(0).ok()?.map(str::to_owned),
             _ => None,
         })
     };

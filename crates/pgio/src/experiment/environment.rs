@@ -11,6 +11,7 @@ use postgres::Client;
 use super::state;
 use crate::host::Host;
 use crate::pg::server::{Server, system_identifier};
+use crate::pg::words::Shown;
 use crate::pg::{clock, secrets};
 use crate::telemetry::{Standbys, TelemetrySources};
 use crate::treatment::ballast::huge_pages;
@@ -62,8 +63,8 @@ pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String>
             .query_opt(NEW_SESSION_VALUE, &[name])
             .ok()
             .flatten()
-            .and_then(|row| row.get::<_, Option<String>>(0));
-        if let Some(value) = value {
+            .and_then(|row| row.try_get::<_, Option<Shown>>(0).ok()?);
+        if let Some(Shown(value)) = value {
             found.insert(fact::setting(name), value);
         }
     }
@@ -106,7 +107,10 @@ const NON_DEFAULT_SETTINGS: &str = include_str!("sql/non_default_settings.sql");
 /// Reads the server's non-default settings.
 pub fn read_settings(admin: &mut Client) -> Result<BTreeMap<String, String>, postgres::Error> {
     let rows = admin.query(NON_DEFAULT_SETTINGS, &[&secrets::WORDS.join("|")])?;
-    Ok(rows.iter().map(|row| (fact::setting(row.get(0)), row.get(1))).collect())
+    let setting = |row: &postgres::Row| {
+        Ok((fact::setting(row.try_get(0)?), row.try_get::<_, Shown>(1)?.into()))
+    };
+    rows.iter().map(setting).collect()
 }
 
 /// Reads the facts of the server's host and, before the window, also those of standbys.

@@ -16,6 +16,8 @@ use crate::workload::{EngineError, SHORTEST_TURN};
 use pgio_connect::ConnectParams;
 use pgio_results::warning::Warning;
 
+const PUBLISHED: &str = include_str!("published.sql");
+
 #[derive(Debug, thiserror::Error)]
 pub enum SlobError {
     #[error(transparent)]
@@ -66,7 +68,24 @@ pub fn loaded(layer: Layer, admin: &mut Client) -> Result<(Slob, Vec<Warning>), 
     if !settings.features.scan_pct.is_zero() {
         scan::check(admin, &found.schema)?;
     }
+    refuse_published(admin, &settings, &found.schema, found.mark.layout.unlogged)?;
     Ok((Slob { settings, schema: found.schema, loaded: found.mark }, warnings))
+}
+
+/// Like [`loaded`], refuses work that a publication makes the server refuse.
+pub fn refuse_published(
+    client: &mut Client,
+    settings: &SlobSettings,
+    schema: &str,
+    unlogged: bool,
+) -> Result<(), EngineError> {
+    let deletes = !settings.features.turnover_pct.is_zero() && !unlogged;
+    let found = client.query_opt(PUBLISHED, &[&schema, &(settings.update_pct > 0), &deletes]);
+    let name = found.and_then(|row| row.map(|row| row.try_get(0)).transpose());
+    match name.map_err(|source| EngineError::Postgres { doing: "finding publications", source })? {
+        Some(name) => Err(EngineError::Published(name)),
+        None => Ok(()),
+    }
 }
 
 /// Returns the settings from the given keys, with the loaded data set as defaults.

@@ -63,8 +63,8 @@ pub fn terminate(client: &mut Client) -> Result<Vec<i32>, postgres::Error> {
     );
     let rows = client.query(&query, &[&i64::from(LOCK_CLASS)])?;
     // The function returns false for a session that has ended meanwhile.
-    let terminated = rows.iter().filter(|row| row.get(1));
-    Ok(terminated.map(|row| row.get(0)).collect())
+    let terminated = rows.iter().filter(|row| row.try_get(1).unwrap_or(false));
+    terminated.map(|row| row.try_get(0)).collect()
 }
 
 /// A run whose connection holds its lock.
@@ -128,11 +128,13 @@ fn live_now(client: &mut Client, run_id: &str) -> Result<Vec<LiveRun>, postgres:
         ORDER BY 1, 2";
     let classes = [LOCK_CLASS, CHANGE_CLASS].map(i64::from);
     let rows = client.query(query, &[&classes[0], &classes[1], &run_id])?;
-    let run = |row: &postgres::Row| LiveRun {
-        id: row.get(0),
-        database: row.get(1),
-        role: row.get(2),
-        changes_server: row.get(3),
+    let run = |row: &postgres::Row| -> Result<LiveRun, postgres::Error> {
+        Ok(LiveRun {
+            id: row.try_get(0)?,
+            database: row.try_get(1)?,
+            role: row.try_get(2)?,
+            changes_server: row.try_get(3)?,
+        })
     };
-    Ok(rows.iter().map(run).collect())
+    rows.iter().map(run).collect()
 }

@@ -3,7 +3,7 @@
 //!
 //! Read-only. What the role may not read is left out. Names only, since a value may be a secret.
 
-use postgres::error::SqlState;
+use crate::pg::words::{self, Shown};
 use postgres::{Client, Row};
 
 use super::values::{SettingDescription, is_current_value, refusal};
@@ -27,7 +27,9 @@ const NOT_LOADED: &str = include_str!("sql/not_loaded.sql");
 pub fn for_reload(client: &mut Client) -> Result<Vec<String>, postgres::Error> {
     let mut names = names(client, BROKEN)?;
     if names.is_empty() {
-        names.extend(readable(client, NOT_LOADED)?.iter().filter_map(not_loaded));
+        for row in readable(client, NOT_LOADED)? {
+            names.extend(not_loaded(&row)?);
+        }
     }
     names.dedup();
     Ok(names)
@@ -38,8 +40,11 @@ pub fn for_restart(client: &mut Client) -> Result<Vec<String>, postgres::Error> 
     let mut all = for_reload(client)?;
     let sees_files = "SELECT has_table_privilege('pg_file_settings', 'SELECT') \
         AND has_function_privilege('pg_show_all_file_settings()', 'EXECUTE')";
-    let queries: &[&str] =
-        if client.query_one(sees_files, &[])?.get(0) { &[REMOVED, NOT_APPLIED] } else { &[MARKED] };
+    let queries: &[&str] = if client.query_one(sees_files, &[])?.try_get(0)? {
+        &[REMOVED, NOT_APPLIED]
+    } else {
+        &[MARKED]
+    };
     for query in queries {
         all.extend(names(client, query)?);
     }
@@ -49,29 +54,30 @@ pub fn for_restart(client: &mut Client) -> Result<Vec<String>, postgres::Error> 
 }
 
 fn names(client: &mut Client, query: &str) -> Result<Vec<String>, postgres::Error> {
-    Ok(readable(client, query)?.iter().map(|row| row.get(0)).collect())
+    readable(client, query)?.iter().map(|row| row.try_get(0)).collect()
 }
 
 /// Only a superuser or a role with grants may see files.
 fn readable(client: &mut Client, query: &str) -> Result<Vec<Row>, postgres::Error> {
     match client.query(query, &[]) {
-        Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Ok(Vec::new()),
+        Err(error) if words::is_denied(&error) => Ok(Vec::new()),
         other => other,
     }
 }
 
-fn not_loaded(row: &Row) -> Option<String> {
+fn not_loaded(row: &Row) -> Result<Option<String>, postgres::Error> {
+    let setting: Option<Shown> = row.try_get("setting")?;
     let found = SettingDescription {
-        setting: row.get::<_, Option<String>>("setting").unwrap_or_default(),
-        unit: row.get("unit"),
-        vartype: row.get("vartype"),
-        range: row.get::<_, Option<f64>>("low").zip(row.get("high")),
-        choices: row.get("choices"),
+        setting: setting.map_or_else(String::new, String::from),
+        unit: row.try_get("unit")?,
+        vartype: row.try_get("vartype")?,
+        range: row.try_get::<_, Option<f64>>("low")?.zip(row.try_get("high")?),
+        choices: row.try_get("choices")?,
         ..SettingDescription::default()
     };
-    let in_file: Option<String> = row.get("in_file");
-    let same = in_file.is_some_and(|in_file| is_same(&found, &in_file));
-    (!same).then(|| row.get("name"))
+    let in_file: Option<Shown> = row.try_get("in_file")?;
+    let same = in_file.is_some_and(|in_file| is_same(&found, &in_file.0));
+    if same { Ok(None) } else { row.try_get("name").map(Some) }
 }
 
 /// The server shows some values in another spelling than the file: `iso, mdy` as `ISO, MDY`. What is not surely

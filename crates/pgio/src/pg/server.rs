@@ -21,7 +21,7 @@ use self::error::read;
 pub use self::error::{OLDEST, ServerError};
 pub use self::node::ServerNode;
 pub use self::replication::{Followers, Replication, Standby, followers, replication, streaming};
-use super::words;
+use super::words::{self, Shown};
 use pgio_results::model::{DatabaseRow, ServerInfo, Warning};
 
 /// First version with pg_stat_force_next_flush().
@@ -96,22 +96,21 @@ fn newer_than_known(major: u32) -> Option<Warning> {
 /// Identifies a database system: a primary and its physical standbys have the same identifier.
 pub fn system_identifier(client: &mut Client) -> Result<String, postgres::Error> {
     let query = "SELECT system_identifier::text FROM pg_control_system()";
-    Ok(client.query_one(query, &[])?.get(0))
+    Ok(client.query_one(query, &[])?.try_get(0)?)
 }
 
 /// Identifies a server, independent of the connection and the role: system identifier and port. A
 /// standby has its primary's system identifier; with the same port on another machine it counts as
 /// the same server.
 pub fn identity(client: &mut Client) -> Result<String, postgres::Error> {
-    let denied = |e: &postgres::Error| e.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
     let number = match system_identifier(client) {
         // Execution of pg_control_system() was revoked.
-        Err(error) if denied(&error) => client
+        Err(error) if words::is_denied(&error) => client
             .query_one("SELECT coalesce(host(inet_server_addr()), 'on a socket')", &[])?
-            .get(0),
+            .try_get(0)?,
         result => result?,
     };
-    let port: String = client.query_one("SELECT current_setting('port')", &[])?.get(0);
+    let port: String = client.query_one("SELECT current_setting('port')", &[])?.try_get(0)?;
     Ok(format!("{number} at port {port}"))
 }
 
@@ -128,16 +127,14 @@ pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError>
             &[],
         )
         .map_err(read("its version and settings"))?;
-    // A name may have bytes that are no UTF-8 where the encoding is SQL_ASCII.
-    let text = |at: usize| row.try_get::<_, String>(at).map_err(read("its version and settings"));
     let info = ServerInfo {
-        version: text(0)?,
-        version_num: row.get::<_, i32>(1).unsigned_abs(),
-        database: text(2)?,
-        shared_buffers: text(3)?,
+        version: row.try_get::<_, Shown>(0)?.into(),
+        version_num: row.try_get::<_, i32>(1)?.unsigned_abs(),
+        database: row.try_get(2)?,
+        shared_buffers: row.try_get(3)?,
         target: target.to_owned(),
-        fsync: text(4)?,
-        full_page_writes: text(5)?,
+        fsync: row.try_get(4)?,
+        full_page_writes: row.try_get(5)?,
         started: None,
     };
     let major = info.version_num / 10_000;
@@ -152,8 +149,8 @@ pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError>
             "GRANT pg_monitor TO ROLE",
         ));
     }
-    let schema = row.try_get(6).map_err(read("its search_path"))?;
-    let (is_superuser, is_standby) = (row.get(7), row.get(8));
+    let schema = row.try_get(6)?;
+    let (is_superuser, is_standby) = (row.try_get(7)?, row.try_get(8)?);
     Ok(Server { info, schema, is_superuser, is_standby, warnings })
 }
 
@@ -263,13 +260,14 @@ pub fn connections(client: &mut impl GenericClient) -> Result<Connections, postg
     let left = |limit: ConnectionLimit, max: Option<i64>, used: i64| {
         max.map(|max| FreeConnections { limit, max, free: (max - used).max(0) })
     };
-    let role = left(ConnectionLimit::Role(row.get(4)), row.get(5), row.get(6));
-    let database = left(ConnectionLimit::Database(row.get(7)), row.get(8), row.get(9));
+    let role = left(ConnectionLimit::Role(row.try_get(4)?), row.try_get(5)?, row.try_get(6)?);
+    let database =
+        left(ConnectionLimit::Database(row.try_get(7)?), row.try_get(8)?, row.try_get(9)?);
     Ok(Connections {
-        max: row.get(0),
-        superuser_reserved: row.get(1),
-        reserved: row.get(2),
-        used: row.get(3),
+        max: row.try_get(0)?,
+        superuser_reserved: row.try_get(1)?,
+        reserved: row.try_get(2)?,
+        used: row.try_get(3)?,
         limited: role.into_iter().chain(database).collect(),
     })
 }
@@ -295,11 +293,11 @@ pub fn database_row(client: &mut impl GenericClient) -> Result<DatabaseRow, Serv
         )
         .map_err(read("pg_stat_database"))?;
     Ok(DatabaseRow {
-        blks_hit: row.get(0),
-        blks_read: row.get(1),
-        tup_returned: row.get(2),
-        tup_fetched: row.get(3),
-        tup_updated: row.get(4),
+        blks_hit: row.try_get(0)?,
+        blks_read: row.try_get(1)?,
+        tup_returned: row.try_get(2)?,
+        tup_fetched: row.try_get(3)?,
+        tup_updated: row.try_get(4)?,
     })
 }
 
@@ -307,7 +305,7 @@ pub fn database_row(client: &mut impl GenericClient) -> Result<DatabaseRow, Serv
 /// measurement continues without the checkpoint.
 pub fn checkpoint(client: &mut Client, server: &Server) -> Result<(), Warning> {
     client.batch_execute("CHECKPOINT").map_err(|error| {
-        if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
+        if !words::is_denied(&error) {
             return Warning::new(
                 "no CHECKPOINT before the window",
                 words::message(&error),
@@ -343,7 +341,10 @@ pub struct Directory {
 /// Empty if the role may not read data_directory.
 pub fn directories(client: &mut Client) -> Result<Vec<Directory>, postgres::Error> {
     let rows = client.query(DIRECTORIES, &[])?;
-    Ok(rows.iter().map(|row| Directory { role: row.get(0), path: row.get(1) }).collect())
+    let directory = |row: &postgres::Row| {
+        Ok(Directory { role: row.try_get(0)?, path: row.try_get::<_, Shown>(1)?.into() })
+    };
+    rows.iter().map(directory).collect()
 }
 
 #[cfg(test)]

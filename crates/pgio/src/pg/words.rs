@@ -6,7 +6,8 @@
 
 use std::error::Error;
 
-use postgres::error::DbError;
+use postgres::error::{DbError, SqlState};
+use postgres::types::{FromSql, Type};
 
 use printable::{self, MAX_MESSAGE, truncate};
 
@@ -42,6 +43,36 @@ pub fn message(error: &(dyn Error + 'static)) -> String {
         None => error.to_string(),
     };
     truncate(&text, MAX_MESSAGE).into_owned()
+}
+
+/// Whether the role lacks a privilege. The server sends the same SQLSTATE if the operating system
+/// refuses it a file; then the message, in any language, ends with the system's words after a colon.
+pub fn is_denied(error: &postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|db| {
+        *db.code() == SqlState::INSUFFICIENT_PRIVILEGE
+            && (db.file() == Some("aclchk.c") || !db.message().contains(": "))
+    })
+}
+
+/// Text of the server for people: what is not UTF-8 (a setting with a byte of Latin-1, a name in a
+/// SQL_ASCII database) becomes U+FFFD. A `String` is exact and has an error instead.
+#[derive(Debug)]
+pub struct Shown(pub String);
+
+impl<'a> FromSql<'a> for Shown {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Shown, Box<dyn Error + Sync + Send>> {
+        Ok(Shown(String::from_utf8_lossy(raw).into_owned()))
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        <&str as FromSql>::accepts(ty)
+    }
+}
+
+impl From<Shown> for String {
+    fn from(shown: Shown) -> String {
+        shown.0
+    }
 }
 
 #[cfg(test)]

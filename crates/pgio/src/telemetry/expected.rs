@@ -72,8 +72,8 @@ fn find_data(host: &Host, identifier: Option<&str>) -> Result<String, String> {
 fn walsender(admin: &mut Client) -> Option<Walsender> {
     let row = admin.query_opt(WALSENDER, &[]).ok()??;
     // -1 means a Unix socket; null means hidden from this role.
-    let port: i32 = row.get::<_, Option<i32>>(1)?;
-    let address: Option<String> = row.get(0);
+    let port: i32 = row.try_get::<_, Option<i32>>(1).ok()??;
+    let address: Option<String> = row.try_get(0).ok()?;
     Some(Walsender {
         client_address: address.and_then(|a| a.parse().ok()),
         client_port: u16::try_from(port).unwrap_or(0),

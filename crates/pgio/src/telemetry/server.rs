@@ -14,7 +14,6 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::error::SqlState;
 use postgres::{Client, Statement};
 
 use super::session::{self, SAMPLER_TIMEOUT, SessionError, WatchedServer, not_observed};
@@ -215,7 +214,7 @@ fn read_all(
             row.and_then(|row| (0..log.names.len()).map(|i| row.try_get(i)).collect());
         let refused = match &values {
             Ok(values) => log.source.hidden_is_null && values.iter().all(Option::is_none),
-            Err(error) => error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE),
+            Err(error) => words::is_denied(error),
         };
         if refused {
             samples.warnings.push(Warning::new(

@@ -172,8 +172,8 @@ impl TelemetrySources {
         let host = self.hosts.get(name).ok_or_else(|| format!("unknown host {name}"))?;
         let pid: i32 = admin
             .query_one("SELECT pg_backend_pid()", &[])
-            .map_err(|e| crate::pg::words::message(&e))?
-            .get(0);
+            .and_then(|row| row.try_get(0))
+            .map_err(|e| crate::pg::words::message(&e))?;
         let comm = CommandLine::new("cat").arg(format!("/proc/{pid}/comm"));
         match host.run(&comm) {
             Ok(program) if ["postgres", "postmaster"].contains(&program.trim()) => {

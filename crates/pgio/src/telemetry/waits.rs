@@ -204,12 +204,12 @@ fn sample_into(
             Ok(rows) => {
                 let mut seen = Seen::default();
                 for row in rows {
-                    let count = row.get::<_, i64>(1) as u32;
-                    match row.get(0) {
+                    let count = row.try_get::<_, i64>(1)? as u32;
+                    match row.try_get(0)? {
                         Some(event) => seen.events.push((event, count)),
                         None => {
-                            seen.foreign.push((row.get(2), count));
-                            seen.foreign_pids.extend(row.get::<_, Vec<i32>>(3));
+                            seen.foreign.push((row.try_get(2)?, count));
+                            seen.foreign_pids.extend(row.try_get::<_, Vec<i32>>(3)?);
                         }
                     }
                 }

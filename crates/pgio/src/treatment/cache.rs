@@ -162,7 +162,7 @@ impl ColdCache {
         let clock = "SELECT extract(epoch FROM clock_timestamp())::float8";
         let now = context.admin()?.query_one(clock, &[]);
         let stopped_after =
-            now.map_err(TreatmentError::postgres("read the server's clock"))?.get(0);
+            now.map_err(TreatmentError::postgres("read the server's clock"))?.try_get(0)?;
         stopped::stop(context, journal, PURPOSE)?;
         let host = context.host(None)?;
         let drop = CommandLine::new("sh").args(["-c", "sync; echo 3 >\"$1\"", "sh", DROP_CACHES]);
@@ -242,10 +242,10 @@ fn start_evidence(admin: &mut Client, asked: f64) -> Evidence {
     let sql = "SELECT pg_postmaster_start_time()::text, to_timestamp($1)::text, \
                extract(epoch FROM pg_postmaster_start_time())::float8 > $1";
     let what = "start of PostgreSQL";
-    match admin.query_one(sql, &[&asked]) {
-        Ok(row) => {
-            let (at, earliest, later): (String, String, bool) =
-                (row.get(0), row.get(1), row.get(2));
+    let row = admin.query_one(sql, &[&asked]);
+    match row.and_then(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))) {
+        Ok((at, earliest, later)) => {
+            let (at, earliest, later): (String, String, bool) = (at, earliest, later);
             let expected = if later { at.clone() } else { format!("after {earliest}") };
             evidence(what, at, Some(expected))
         }
@@ -276,7 +276,7 @@ fn check_warm(context: &mut Context<'_>) -> Result<(), TreatmentError> {
     let buffers: i64 = admin
         .query_one("SELECT pg_size_bytes(current_setting('shared_buffers'))", &[])
         .map_err(TreatmentError::postgres("read shared_buffers"))?
-        .get(0);
+        .try_get(0)?;
     let bytes = relations.bytes();
     let memory = resident::host_memory(context)?;
     if let Some(memory) = memory.filter(|m| bytes > buffers.unsigned_abs().max(*m)) {

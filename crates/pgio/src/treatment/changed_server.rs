@@ -40,7 +40,7 @@ impl ChangedServer {
     pub fn check(&self, client: &mut Client, params: &ConnectParams) -> Result<(), TreatmentError> {
         let doing = TreatmentError::postgres("query whether the server is a standby");
         let row = client.query_one("SELECT pg_is_in_recovery()", &[]).map_err(doing)?;
-        if row.get(0) {
+        if row.try_get(0)? {
             return Err(TreatmentError::Refused(format!(
                 "{} is a standby, but the run changed its primary; run `pgio undo --connect` with the connection string of the primary",
                 params.describe()

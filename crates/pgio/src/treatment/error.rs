@@ -87,6 +87,12 @@ impl TreatmentError {
     }
 }
 
+impl From<postgres::Error> for TreatmentError {
+    fn from(source: postgres::Error) -> TreatmentError {
+        TreatmentError::postgres("read the server's answer")(source)
+    }
+}
+
 impl From<RecordError> for TreatmentError {
     fn from(misread: RecordError) -> TreatmentError {
         TreatmentError::Config(misread.to_string())

@@ -65,7 +65,8 @@ impl RecreateStep {
         let ask = "SELECT datname::text FROM pg_database WHERE datname = ANY($1) \
                    AND EXISTS (SELECT FROM pg_database WHERE datname = $2)";
         let found = admin.query(ask, &[&self.leftovers, &self.database]).map_err(failed())?;
-        for name in found.iter().map(|row| row.get::<_, String>(0)) {
+        for row in found {
+            let name: String = row.try_get(0)?;
             let drop = format!("DROP DATABASE {}", identifier(&name));
             admin.batch_execute(&drop).map_err(failed())?;
         }

@@ -68,7 +68,7 @@ impl TableStep {
                     &[&name, mark],
                 )
                 .map_err(failed())?;
-            match (row.get(0), row.get(1)) {
+            match (row.try_get(0)?, row.try_get(1)?) {
                 (false, _) => return Ok(Undone::Restored),
                 (true, true) if Instant::now() < deadline => thread::sleep(POLL),
                 // A live run uses it, and removes it at its end.

@@ -189,7 +189,7 @@ fn query_clock(admin: &mut Client) -> Result<f64, EngineError> {
         .simple_query("SELECT (date_part('epoch', clock_timestamp()) * 1e6)::bigint")
         .map_err(prepare::failed("reading the server's clock"))?;
     let text = answer.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.get(0),
+        SimpleQueryMessage::Row(row) => row.try_get(0).ok()?,
         _ => None,
     });
     let clock = text.and_then(|text| text.parse().ok()).map(slice::seconds);

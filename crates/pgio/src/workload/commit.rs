@@ -37,7 +37,7 @@ impl Commit {
     pub fn check(&self, admin: &mut Client) -> Result<(), EngineError> {
         let row = admin.query_one("SELECT to_regclass($1) IS NOT NULL", &[&self.qualified()]);
         let failed = |source| EngineError::Postgres { doing: "looking for the table", source };
-        let taken: bool = row.map_err(failed)?.get(0);
+        let taken: bool = row.map_err(failed)?.try_get(0)?;
         if taken && !self.is_ours(admin).map_err(failed)? {
             return Err(EngineError::NotOurs(self.qualified()));
         }

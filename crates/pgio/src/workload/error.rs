@@ -50,6 +50,10 @@ pub enum EngineError {
         "SCAN_PCT requires the table pgio_scan, which does not exist: load it with `pgio setup --scan-scale SIZE`"
     )]
     NoScanTable,
+    #[error(
+        "publication `{0}` replicates updates or deletes of pgio's tables, which have no replica identity, so that the server refuses them; use a database without it, or publish tables by name (REPLICA IDENTITY FULL would add the old rows to the WAL that is measured)"
+    )]
+    Published(String),
     #[error("cannot parse the result of a slice: {0}")]
     Slice(String),
     #[error("{0} before the sessions were started")]

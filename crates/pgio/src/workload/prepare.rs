@@ -46,8 +46,8 @@ pub(super) fn check_privileges(client: &mut Client, script: &Script) -> Result<(
             &[],
         )
         .map_err(failed("checking privileges"))?;
-    let role: String = row.try_get(0).map_err(failed("checking privileges"))?;
-    if !script.body.is_empty() && !row.get::<_, bool>(1) {
+    let role: String = row.try_get(0)?;
+    if !script.body.is_empty() && !row.try_get::<_, bool>(1)? {
         return Err(EngineError::Privilege {
             role,
             what: "run blocks of PL/pgSQL".to_owned(),
@@ -61,8 +61,8 @@ pub(super) fn check_privileges(client: &mut Client, script: &Script) -> Result<(
                 &[table, &&**privilege],
             )
             .map_err(failed("checking privileges"))?;
-        if !row.get::<_, bool>(0) {
-            let table: String = row.try_get(1).map_err(failed("checking privileges"))?;
+        if !row.try_get::<_, bool>(0)? {
+            let table: String = row.try_get(1)?;
             return Err(EngineError::Privilege {
                 role,
                 what: format!("{privilege} {table}"),
@@ -77,7 +77,7 @@ fn exists(client: &mut Client, name: &str) -> Result<bool, EngineError> {
     let row = client
         .query_one("SELECT current_setting($1, true) IS NOT NULL", &[&name])
         .map_err(failed("reading a setting"))?;
-    Ok(row.get(0))
+    Ok(row.try_get(0)?)
 }
 
 fn show(client: &mut Client, name: &str) -> Result<String, EngineError> {
@@ -103,7 +103,7 @@ pub(super) fn check_plan(client: &mut Client, check: &PlanCheck) -> Result<(), E
     let plan = messages
         .iter()
         .find_map(|m| match m {
-            SimpleQueryMessage::Row(row) => row.get(0),
+            SimpleQueryMessage::Row(row) => row.try_get(0).ok()?,
             _ => None,
         })
         .unwrap_or_default();
@@ -145,21 +145,27 @@ pub(super) fn server_clock(client: &mut Client) -> Result<f64, EngineError> {
     let row = client
         .query_one("SELECT date_part('epoch', clock_timestamp())", &[])
         .map_err(failed("reading the server's clock"))?;
-    Ok(row.get(0))
+    Ok(row.try_get(0)?)
 }
 
 pub(super) fn version_num(client: &mut Client) -> Result<u32, EngineError> {
     let row = client
         .query_one("SELECT current_setting('server_version_num')::int", &[])
         .map_err(failed("querying the version"))?;
-    Ok(row.get::<_, i32>(0).unsigned_abs())
+    Ok(row.try_get::<_, i32>(0)?.unsigned_abs())
 }
 
 pub(super) fn backend_pid(client: &mut Client) -> Result<i32, EngineError> {
     let row = client
         .query_one("SELECT pg_backend_pid()", &[])
         .map_err(failed("querying the process ID"))?;
-    Ok(row.get(0))
+    Ok(row.try_get(0)?)
+}
+
+impl From<postgres::Error> for EngineError {
+    fn from(source: postgres::Error) -> EngineError {
+        failed("reading the server's answer")(source)
+    }
 }
 
 pub(super) fn failed(doing: &'static str) -> impl Fn(postgres::Error) -> EngineError {

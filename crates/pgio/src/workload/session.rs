@@ -365,7 +365,7 @@ impl Session<'_> {
             _ => None,
         });
         let row = row.ok_or_else(|| EngineError::Slice("no row".to_owned()))?;
-        let value = |at: usize| row.get(at).unwrap_or_default().to_owned();
+        let value = |at: usize| row.try_get(at).ok().flatten().unwrap_or_default().to_owned();
         let readings = settings.iter().enumerate().map(|(at, (name, _))| (name.clone(), value(at)));
         let readings = readings.collect();
         let result = Some(value(settings.len()));

@@ -134,7 +134,8 @@ pub(super) fn standstill(admin: &mut Client, pids: &[i32]) -> Option<String> {
     }
     // If the server is gone, the sessions end and report it.
     let row = admin.query_one(sql, &[&pids]).ok()?;
-    row.get::<_, bool>(0).then(|| row.get(1))
+    let stands: bool = row.try_get(0).ok()?;
+    row.try_get(1).ok().filter(|_| stands)
 }
 
 /// Returns what the most active of the sessions does.
@@ -148,8 +149,8 @@ fn activity(admin: &mut Client, pids: &[i32]) -> Activity {
         return Activity::Blocked;
     }
     match admin.query_one(sql, &[&pids]) {
-        Ok(row) if row.get(0) => Activity::Computes,
-        Ok(row) if row.get(1) => Activity::Waits,
+        Ok(row) if row.try_get(0).unwrap_or(false) => Activity::Computes,
+        Ok(row) if row.try_get(1).unwrap_or(false) => Activity::Waits,
         _ => Activity::Blocked,
     }
 }

@@ -84,7 +84,9 @@ impl Stopping {
                  WHERE pid = ANY($1) AND wait_event IS NOT NULL",
                 &[&pids],
             )
-            .map(|rows| rows.iter().map(|r| r.get::<_, String>(0)).collect::<Vec<_>>().join(", "))
+            .map(|rows| {
+                rows.iter().flat_map(|r| r.try_get::<_, String>(0)).collect::<Vec<_>>().join(", ")
+            })
             .unwrap_or_default();
         let hint = if waits.contains("SyncRep") {
             ": the synchronous standby does not answer; see pg_stat_replication"

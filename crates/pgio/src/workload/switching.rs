@@ -62,6 +62,7 @@ fn query_values(
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
     });
-    let value = |at: usize| row.and_then(|row| row.get(at)).unwrap_or_default().to_owned();
+    let value =
+        |at: usize| row.and_then(|row| row.try_get(at).ok()?).unwrap_or_default().to_owned();
     Ok(settings.iter().enumerate().map(|(at, (name, _))| (name.clone(), value(at))).collect())
 }

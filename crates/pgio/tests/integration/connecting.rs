@@ -22,6 +22,7 @@ use pgio_connect::{
 use postgres::Client;
 
 use crate::tls_server::{PASSWORD, TlsServer, shared, succeed};
+use crate::workdir::Workdir;
 
 fn open(text: &str, env: &Env) -> Result<Client, ConnectError> {
     resolve(text, env).and_then(|params| connect(&params))
@@ -176,6 +177,46 @@ fn a_password_is_sent_as_its_bytes() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let by_file = server.env(&[("PGPASSFILE", file.to_str().unwrap())]);
     assert!(open(&latin, &by_file).is_ok(), "by a password file");
+}
+
+/// A setting (see `TlsServer`), and the names of a database without an encoding.
+#[test]
+fn text_of_the_server_that_is_not_utf8_is_only_shown() {
+    let Some(server) = shared() else { return };
+    let at = format!("host={} port={} user=postgres", server.socket_dir(), server.port);
+    let work = Workdir::new();
+    let file = work.path().join("names.sql");
+    for (database, text) in [
+        ("postgres", &b"create database names encoding 'SQL_ASCII' template template0"[..]),
+        ("names", b"create table \"t\xfcr\" (i int); comment on table \"t\xfcr\" is 'B\xfcro'"),
+    ] {
+        fs::write(&file, text).unwrap();
+        let target = format!("{at} dbname={database}");
+        succeed(server.psql(&BTreeMap::new()).args(["-d", &target, "-f"]).arg(&file));
+    }
+    let names = format!("{at} dbname=names");
+    let load = ["--scale", "8M", "--num-schemas", "1", "--num-threads", "1"];
+    let server_args = ["--connect-string", &names];
+    work.pgio(&[&["setup"][..], &server_args, &load, &["--create-base-table", "FALSE"]].concat())
+        .expect(0, &[]);
+    let sizes = fs::read_to_string(work.path().join("pgio_data_load_table_sizes.out")).unwrap();
+    assert!(sizes.contains("t\u{fffd}r"), "{sizes}");
+    let small = ["--run-time", "300ms", "--work-unit", "8", "--scale", "8M"];
+    work.pgio(&[&["run"][..], &server_args, &small].concat()).expect(0, &[]);
+    let doctor = work.pgio(&[&["doctor"][..], &server_args].concat());
+    assert!(doctor.out.contains("PostgreSQL 1"), "{doctor}");
+    let experiment = format!(
+        "[experiment]\nblocks = 1\nduration = \"300ms\"\nwarmup = \"0s\"\naa = false\nburn_in = false\n\
+         [target]\ndsn = \"{names}\"\n[workload]\nkind = \"commit\"\n\
+         [[condition]]\nname = \"a\"\n\
+         [[condition]]\nname = \"b\"\npostgres = {{ wal_writer_delay = \"10ms\" }}\n"
+    );
+    work.compare(&experiment).expect(0, &[]);
+    let manifest = fs::read_to_string(work.out().join("manifest.json")).unwrap();
+    assert!(manifest.contains("B\u{fffd}ro"), "{manifest}");
+    let conf = fs::read(server.file("data/postgresql.auto.conf")).unwrap();
+    assert!(conf.windows(4).any(|part| part == b"B\xfcro"), "the undo keeps the bytes");
+    work.pgio(&[&["destroy", "--yes"][..], &server_args].concat()).expect(0, &[]);
 }
 
 #[test]

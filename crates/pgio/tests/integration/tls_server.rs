@@ -139,6 +139,8 @@ impl TlsServer {
             self.text("server.key"),
             self.text("ca.crt"),
         );
+        // A byte of Latin-1, which PostgreSQL and psql accept.
+        let settings = [settings.as_bytes(), b"log_line_prefix = '%m B\xfcro '\n"].concat();
         fs::write(self.file("data/postgresql.auto.conf"), settings).unwrap();
         fs::write(self.file("data/pg_hba.conf"), HBA).unwrap();
     }

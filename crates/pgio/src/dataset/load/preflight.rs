@@ -25,34 +25,33 @@ pub(super) fn check(client: &mut Client, spec: &LoadSpec) -> Result<Preflight, D
     let row = client
         .query_one(sql::PREFLIGHT, &[&spec.tablespace])
         .map_err(|e| DatasetError::from_pg("inspect", "the server", e))?;
-    let failed = |e| DatasetError::from_pg("inspect", "the server", e);
-    let schema: Option<String> = row.try_get("schema").map_err(failed)?;
-    let role: String = row.try_get("role").map_err(failed)?;
-    let tablespace: String = row.try_get("tablespace").map_err(failed)?;
-    let block_size: i32 = row.get("block_size");
+    let schema: Option<String> = row.try_get("schema")?;
+    let role: String = row.try_get("role")?;
+    let tablespace: String = row.try_get("tablespace")?;
+    let block_size: i32 = row.try_get("block_size")?;
 
-    if row.get("in_recovery") {
+    if row.try_get("in_recovery")? {
         return Err(DatasetError::ReadOnly);
     }
     if i64::from(block_size) != BLOCK_BYTES as i64 {
         return Err(DatasetError::BlockSize(block_size));
     }
     let schema = schema.ok_or(DatasetError::NoSchema)?;
-    if !row.get::<_, bool>("tablespace_exists") {
+    if !row.try_get::<_, bool>("tablespace_exists")? {
         return Err(DatasetError::NoTablespace(tablespace));
     }
     let named = mark::find(client).map_err(|e| DatasetError::from_pg("find", "the data set", e))?;
     let existing = replaceable(named, spec, &schema, &role)?;
-    if !row.get::<_, bool>("may_create") {
+    if !row.try_get::<_, bool>("may_create")? {
         return Err(DatasetError::NoCreate { schema, role });
     }
-    if !row.get::<_, bool>("tablespace_usable") {
+    if !row.try_get::<_, bool>("tablespace_usable")? {
         return Err(DatasetError::TablespacePrivilege { tablespace, role });
     }
     Ok(Preflight {
         schema,
         tablespace,
-        tablespace_location: row.try_get("tablespace_location").map_err(failed)?,
+        tablespace_location: row.try_get("tablespace_location")?,
         existing,
     })
 }

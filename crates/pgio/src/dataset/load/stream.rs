@@ -193,7 +193,8 @@ fn check_layout(
     let row = transaction
         .query_one(sql::PAGES, &[&table])
         .map_err(|e| stream_error(shared, &part.to_string(), e))?;
-    let pages = row.get::<_, i64>(0).unsigned_abs();
+    let pages: i64 = row.try_get(0).map_err(DatasetError::from)?;
+    let pages = pages.unsigned_abs();
     let blocks = shared.spec.rows(part);
     if has_one_row_per_page(pages, blocks) {
         return Ok(());

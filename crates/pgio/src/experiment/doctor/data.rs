@@ -1,18 +1,19 @@
 //! The data set of `slob`: does it exist, is it pgio's, which memory does it fit into.
 
-use postgres::{Client, Row};
+use postgres::Client;
 
 use super::subject::{Subject, Work};
 use crate::dataset::{self, Dataset, DatasetError, verify};
 use crate::experiment::slob::{self, SlobError};
 use crate::pg::words;
+use crate::workload::EngineError;
 use pgio_results::Check;
 use pgio_results::units::{BLOCK_BYTES, human};
 
 /// `memory` is that of the server's machine, if known.
 pub(super) fn judge(
     subject: &Subject,
-    row: &Row,
+    shared_buffers: i64,
     memory: Option<u64>,
     client: &mut Client,
 ) -> Vec<Check> {
@@ -22,8 +23,8 @@ pub(super) fn judge(
         match find_data_set(work, client) {
             Ok(found) => {
                 checks.push(check_data_set(&found));
-                let buffers: i64 = row.get("shared_buffers");
-                checks.push(check_cache(found.used_bytes(), buffers.unsigned_abs(), memory));
+                let buffers = shared_buffers.unsigned_abs();
+                checks.push(check_cache(found.used_bytes(), buffers, memory));
             }
             Err(error) => {
                 checks.push(Check::invalid("data-set", words::sentence(&error), remedy(&error)));
@@ -46,6 +47,7 @@ fn find_data_set(work: &Work, client: &mut Client) -> Result<Dataset, SlobError>
     let blocks = Some(settings.scale.blocks());
     let found = dataset::check_for_run(client, settings.tables(), blocks)?;
     found.check_keys(&work.layer)?;
+    slob::refuse_published(client, &settings, &found.schema, mark.layout.unlogged)?;
     Ok(found)
 }
 
@@ -58,6 +60,7 @@ fn remedy(error: &SlobError) -> &'static str {
         SlobError::Dataset(DatasetError::Untrusted(_)) => {
             "connect as the owner of the tables, or load again with `pgio setup`"
         }
+        SlobError::Engine(EngineError::Published(_)) => "use another database",
         SlobError::Dataset(_) | SlobError::Resolve(_) | SlobError::Engine(_) => {
             "load it with `pgio setup`, or correct the keys"
         }

@@ -8,7 +8,7 @@ mod settings;
 use std::path::Path;
 use std::time::Duration;
 
-use postgres::{Client, Row};
+use postgres::Client;
 
 use super::section::Section;
 use super::subject::{ServerAccess, Subject};
@@ -104,35 +104,38 @@ fn check_server(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec
         checks.push(Check::invalid("pooler", words::sentence(&error), remedy));
         return checks;
     }
-    let row = match client.query_one(FACTS, &[]) {
-        Ok(row) => row,
-        Err(error) => {
-            let text = words::sentence(&error);
-            checks.push(Check::invalid("server-facts", text, "see the server's log"));
-            return checks;
-        }
-    };
-    checks.push(check_privileges(&found, row.get("monitors"), row.get("checkpoints")));
-    checks.extend(server::replication(&mut client).ok().map(|r| check_standbys(&r)));
-    checks.extend(settings::judge(subject, &row, &mut client));
-    checks.push(check_other_sessions(&row));
-    checks.extend(check_pgio_sessions(row.get("ours")));
+    let further = judge_facts(subject, &params, hosts, &found, &mut client);
+    checks.extend(further.unwrap_or_else(|error| {
+        vec![Check::invalid("server-facts", words::sentence(&error), "see the server's log")]
+    }));
+    checks
+}
+
+fn judge_facts(
+    subject: &Subject,
+    params: &ConnectParams,
+    hosts: &Hosts,
+    server: &Server,
+    client: &mut Client,
+) -> Result<Vec<Check>, postgres::Error> {
+    let row = client.query_one(FACTS, &[])?;
+    let mut checks =
+        vec![check_privileges(server, row.try_get("monitors")?, row.try_get("checkpoints")?)];
+    checks.extend(server::replication(client).ok().map(|r| check_standbys(&r)));
+    checks.extend(settings::judge(subject, &row, client)?);
+    checks.push(check_other_sessions(row.try_get("connected")?, row.try_get("at_work")?));
+    checks.extend(check_pgio_sessions(row.try_get("ours")?));
     checks.extend(check_event_triggers(row.try_get("event_triggers").unwrap_or_default()));
-    let survey = Survey {
-        params: &params,
-        server: &found,
-        cadence: Duration::ZERO,
-        hosts,
-        host: subject.host.as_deref(),
-    };
-    let sources = TelemetrySources::survey(&survey, &mut client);
+    let survey =
+        Survey { params, server, cadence: Duration::ZERO, hosts, host: subject.host.as_deref() };
+    let sources = TelemetrySources::survey(&survey, client);
     let memory = sources.server_host().and_then(memory_bytes);
-    checks.extend(data::judge(subject, &row, memory, &mut client));
+    checks.extend(data::judge(subject, row.try_get("shared_buffers")?, memory, client));
     checks.extend(storage::judge(&sources, subject.device.as_deref()));
     let seen = sources.server_host().map(Host::name);
-    let place = ReachedServer { params: &params, hosts, host: subject.host.as_deref().or(seen) };
-    checks.extend(check_conditions(subject, &place, &mut client));
-    checks
+    let place = ReachedServer { params, hosts, host: subject.host.as_deref().or(seen) };
+    checks.extend(check_conditions(subject, &place, client));
+    Ok(checks)
 }
 
 /// A server that answers, and its host if known.
@@ -199,9 +202,8 @@ fn check_standbys(replication: &Replication) -> Check {
     )
 }
 
-fn check_other_sessions(row: &Row) -> Check {
+fn check_other_sessions(connected: i64, at_work: i64) -> Check {
     const ID: &str = "other-sessions";
-    let (connected, at_work): (i64, i64) = (row.get("connected"), row.get("at_work"));
     if at_work == 0 {
         return Check::ok(ID, format!("{connected} connected, none active"));
     }

@@ -103,7 +103,7 @@ fn telemetry_sources<'a>(
 ) -> Vec<(&'a TelemetrySources, Option<i32>)> {
     let pid = |admin: &mut Client| {
         let row = admin.query_one("SELECT pg_backend_pid()", &[]).ok()?;
-        Some(row.get(0))
+        row.try_get(0).ok()
     };
     let each = requests.iter().zip(admins);
     each.filter_map(|((_, request), admin)| Some((request.sources?, pid(admin)))).collect()

@@ -27,7 +27,7 @@ pub(super) fn start<'a>(
     let sources = request.sources?;
     let needed = i64::from(telemetry::SESSIONS);
     let room = server::connections(admin).is_ok_and(|c| c.free() >= needed);
-    let pid = admin.query_one("SELECT pg_backend_pid()", &[]).map(|row| row.get(0));
+    let pid = admin.query_one("SELECT pg_backend_pid()", &[]).and_then(|row| row.try_get(0));
     let seed = derive(request.seed, "waits", 0);
     // The hosts of a joint window are observed once, for all its servers.
     let hosts = request.member.is_none();

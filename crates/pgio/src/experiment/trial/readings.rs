@@ -157,10 +157,10 @@ fn read_server_settings(admin: &mut Client) -> Result<ServerSettings, EngineErro
         )
         .map_err(failed("reading settings"))?;
     Ok(ServerSettings {
-        shared_buffers: row.get(0),
-        fsync: row.get(1),
-        full_page_writes: row.get(2),
-        started: row.get(3),
+        shared_buffers: row.try_get(0)?,
+        fsync: row.try_get(1)?,
+        full_page_writes: row.try_get(2)?,
+        started: row.try_get(3)?,
     })
 }
 

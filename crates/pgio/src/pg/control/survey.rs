@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postgres::Client;
-use postgres::error::SqlState;
 
 use super::dependents::active_dependents;
 use super::environment::{self, PROGRAM};
@@ -17,6 +16,7 @@ use crate::config::experiment::ControlMethod;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::{Prefix, Rights, User};
 use crate::pg::pending;
+use crate::pg::words;
 
 const PROCESS: &str = include_str!("process.sh");
 
@@ -47,14 +47,15 @@ impl Controller {
             "SELECT pg_backend_pid(), current_setting('data_directory'), current_setting('logging_collector') = 'on'",
             &[],
         );
-        let row = row.map_err(|error| match error.code() {
-            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
-                ControlError::Denied { what: "data_directory" }
-            }
-            _ => error.into(),
+        let row = row.map_err(|error| match words::is_denied(&error) {
+            true => ControlError::Denied { what: "data_directory" },
+            false => error.into(),
         })?;
-        let facts =
-            SessionFacts { backend: row.get(0), data_directory: row.get(1), collector: row.get(2) };
+        let facts = SessionFacts {
+            backend: row.try_get(0)?,
+            data_directory: row.try_get(1)?,
+            collector: row.try_get(2)?,
+        };
         let names = pending::for_restart(client)?;
         if !names.is_empty() {
             return Err(ControlError::Pending { names });

@@ -50,8 +50,10 @@ pub(super) fn wait(
 ) -> Result<(), Error> {
     let mut reached = || -> Result<(bool, String), Error> {
         let state: String = match goal {
-            Goal::Stream => client.query_one(STATE, &[&standby])?.get(0),
-            Goal::Replay(position) => client.query_one(REPLAYED, &[&standby, position])?.get(0),
+            Goal::Stream => client.query_one(STATE, &[&standby])?.try_get(0)?,
+            Goal::Replay(position) => {
+                client.query_one(REPLAYED, &[&standby, position])?.try_get(0)?
+            }
         };
         Ok((["streaming", "reached"].contains(&state.as_str()), state))
     };
@@ -62,14 +64,14 @@ pub(super) fn wait(
 pub(super) fn wait_for_synchronous(client: &mut Client, stop: &Stop) -> Result<(), Error> {
     let mut reached = || {
         let row = client.query_one(SYNCHRONOUS, &[])?;
-        Ok((row.get(1), row.get(0)))
+        Ok((row.try_get(1)?, row.try_get(0)?))
     };
     poll("a standby", "become synchronous", &mut reached, stop)
 }
 
 /// Whether commits wait for a standby.
 pub(super) fn requires_standby(client: &mut Client) -> Result<bool, Error> {
-    let names: String = client.query_one("SHOW synchronous_standby_names", &[])?.get(0);
+    let names: String = client.query_one("SHOW synchronous_standby_names", &[])?.try_get(0)?;
     Ok(!names.trim().is_empty())
 }
 
@@ -77,7 +79,7 @@ pub(super) fn requires_standby(client: &mut Client) -> Result<bool, Error> {
 pub(super) fn position(client: &mut Client) -> Result<String, Error> {
     let position = "SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() \
          ELSE pg_current_wal_lsn() END)::text";
-    Ok(client.query_one(position, &[])?.get(0))
+    Ok(client.query_one(position, &[])?.try_get(0)?)
 }
 
 fn poll(

@@ -165,12 +165,14 @@ pub(super) fn server_user() -> Result<Option<Ids>, Error> {
         return Ok(None);
     }
     let path = Path::new("/etc/passwd");
-    let passwd = fs::read_to_string(path).map_err(at(path))?;
+    let passwd = fs::read(path).map_err(at(path))?;
     let user = ["postgres", "nobody"].iter().find_map(|name| user_in(&passwd, name));
     user.map(Some).ok_or(Error::NoServerUser)
 }
 
-fn user_in(passwd: &str, name: &str) -> Option<Ids> {
+fn user_in(passwd: &[u8], name: &str) -> Option<Ids> {
+    // The comment of another user may be in any encoding.
+    let passwd = String::from_utf8_lossy(passwd);
     let fields = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
     let line = fields.into_iter().find(|f| f.len() >= 4 && f[0] == name)?;
     let ids = Ids { uid: line[2].parse().ok()?, gid: line[3].parse().ok()? };
@@ -295,10 +297,11 @@ mod tests {
 
     #[test]
     fn the_server_user_comes_from_passwd_and_is_never_root() {
-        let passwd = "root:x:0:0::/:/bin/sh\npostgres:x:101:104:,,,:/:/bin/sh\nbad:x\n";
+        let passwd = b"bob:x:9:9:M\xfcller:/:/bin/sh\n\
+                       root:x:0:0::/:/bin/sh\npostgres:x:101:104:,,,:/:/bin/sh\nbad:x\n";
         assert_eq!(user_in(passwd, "postgres"), Some(Ids { uid: 101, gid: 104 }));
         assert_eq!(user_in(passwd, "nobody"), None);
         assert_eq!(user_in(passwd, "bad"), None);
-        assert_eq!(user_in("nobody:x:0:0::/:/bin/sh", "nobody"), None);
+        assert_eq!(user_in(b"nobody:x:0:0::/:/bin/sh", "nobody"), None);
     }
 }

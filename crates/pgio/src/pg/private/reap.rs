@@ -114,7 +114,9 @@ fn process_in(root: &Path, pid: u32) -> Option<Process> {
         Err(Errno::NOSYS) => None,
         opened => Some(opened.ok()?),
     };
-    let (name, parent) = name_and_parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    // The name of a process is bytes.
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let (name, parent) = name_and_parent(&String::from_utf8_lossy(&stat))?;
     // Check again: only now is it certain that the pidfd refers to that process.
     (works_in(root, pid) && PROGRAMS.contains(&name.as_str())).then_some(Process {
         pid,

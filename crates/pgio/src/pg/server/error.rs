@@ -17,6 +17,12 @@ pub enum ServerError {
     Standby,
 }
 
+impl From<postgres::Error> for ServerError {
+    fn from(source: postgres::Error) -> ServerError {
+        read("an answer")(source)
+    }
+}
+
 pub(super) fn read(what: &'static str) -> impl Fn(postgres::Error) -> ServerError {
     move |source| ServerError::Read { what, source }
 }

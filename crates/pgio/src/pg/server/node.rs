@@ -30,7 +30,7 @@ impl ServerNode {
     pub fn read(client: &mut Client) -> ServerNode {
         let mut text = |query| {
             let row = client.query_opt(query, &[]).ok().flatten()?;
-            row.get::<_, Option<String>>(0)
+            row.try_get::<_, Option<String>>(0).ok()?
         };
         let data_directory = text(DATA_DIRECTORY);
         let timeline = text(TIMELINE).and_then(|hex| u32::from_str_radix(&hex, 16).ok());

@@ -1,5 +1,6 @@
 //! The connected standbys, and which of them commits wait for.
 
+use crate::pg::words::Shown;
 use postgres::Client;
 
 use super::error::{ServerError, read};
@@ -80,10 +81,10 @@ impl Replication {
 }
 
 pub fn replication(client: &mut Client) -> Result<Replication, ServerError> {
-    let names: String = client
+    let Shown(names) = client
         .query_one("SELECT coalesce(current_setting('synchronous_standby_names', true), '')", &[])
-        .map_err(read("synchronous_standby_names"))?
-        .get(0);
+        .and_then(|row| row.try_get(0))
+        .map_err(read("synchronous_standby_names"))?;
     let rows = client
         .query(
             "SELECT coalesce(application_name, ''), coalesce(state, ''), sync_state \
@@ -91,10 +92,11 @@ pub fn replication(client: &mut Client) -> Result<Replication, ServerError> {
             &[],
         )
         .map_err(read("pg_stat_replication"))?;
-    let standbys = rows
-        .iter()
-        .map(|r| Standby { name: r.get(0), state: r.get(1), sync_state: r.get(2) })
-        .collect();
+    let standby = |row: &postgres::Row| -> Result<Standby, ServerError> {
+        let (Shown(name), state, sync_state) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        Ok(Standby { name, state, sync_state })
+    };
+    let standbys = rows.iter().map(standby).collect::<Result<_, _>>()?;
     Ok(Replication { synchronous_standby_names: names, standbys })
 }
 
@@ -124,7 +126,7 @@ const FOLLOWERS: &str = "SELECT \
 
 pub fn followers(client: &mut Client) -> Result<Followers, postgres::Error> {
     let row = client.query_one(FOLLOWERS, &[])?;
-    Ok(Followers { standby: row.get(0), archive: row.get(1), slot: row.get(2) })
+    Ok(Followers { standby: row.try_get(0)?, archive: row.try_get(1)?, slot: row.try_get(2)? })
 }
 
 #[cfg(test)]

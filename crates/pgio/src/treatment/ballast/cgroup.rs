@@ -241,7 +241,7 @@ fn find_groups(context: &mut Context<'_>, host: &Host) -> Result<ServerGroups, T
 fn backend_pid(context: &mut Context<'_>) -> Result<String, TreatmentError> {
     let failed = TreatmentError::postgres("query the session's process ID");
     let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]).map_err(failed)?;
-    Ok(row.get::<_, i32>(0).to_string())
+    Ok(row.try_get::<_, i32>(0)?.to_string())
 }
 
 /// Whether the server's shared memory is in huge pages now, as its processes see it.
@@ -297,7 +297,7 @@ impl Treatment for Cgroup {
         let sql = "SELECT CASE WHEN $1 ~ '^[0-9]+$' THEN $1::bigint * current_setting('block_size')::bigint \
                    ELSE pg_size_bytes($1) END";
         let shared: i64 =
-            context.admin()?.query_one(sql, &[&shared.trim()]).map_err(failed)?.get(0);
+            context.admin()?.query_one(sql, &[&shared.trim()]).map_err(failed)?.try_get(0)?;
         match found.refusal(self.limit, shared.unsigned_abs()) {
             None => Ok(Box::new(self.clone())),
             Some(why) => Err(TreatmentError::Refused(format!(

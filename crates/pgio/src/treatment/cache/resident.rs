@@ -39,9 +39,9 @@ impl Relations {
         let rows = client.query(RELATIONS, &[&names]).map_err(TreatmentError::postgres(asking))?;
         let mut relations = Relations::default();
         for row in &rows {
-            relations.oids.push(row.get("oid"));
-            relations.files.push(row.get("file"));
-            relations.bytes += row.get::<_, i64>("bytes").unsigned_abs();
+            relations.oids.push(row.try_get("oid")?);
+            relations.files.push(row.try_get("file")?);
+            relations.bytes += row.try_get::<_, i64>("bytes")?.unsigned_abs();
         }
         Ok(relations)
     }
@@ -105,7 +105,7 @@ fn buffered_share(client: &mut Client, relations: &Relations) -> Option<f64> {
     let mut transaction = client.transaction().ok()?;
     let schema = with_extension(&mut transaction, BUFFERCACHE).ok()?;
     let sql = quote::fill(BUFFERED, &[("schema", &quote::identifier(&schema))]);
-    let bytes: i64 = transaction.query_one(&sql, &[&relations.oids]).ok()?.get(0);
+    let bytes: i64 = transaction.query_one(&sql, &[&relations.oids]).ok()?.try_get(0).ok()?;
     // Dropping the transaction rolls it back.
     Some(bytes as f64 / relations.bytes.max(1) as f64)
 }
@@ -178,7 +178,7 @@ fn with_extension(
         &[&name],
     )?;
     if let Some(row) = existing {
-        return Ok(row.get(0));
+        return row.try_get(0);
     }
     transaction.batch_execute(&format!(
         "CREATE SCHEMA {TEMPORARY_SCHEMA}; CREATE EXTENSION {name} SCHEMA {TEMPORARY_SCHEMA}"

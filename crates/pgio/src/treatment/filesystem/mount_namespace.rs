@@ -28,7 +28,7 @@ pub(super) fn check(
     mounted: &Mounted,
 ) -> Result<(), TreatmentError> {
     let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]);
-    let pid: i32 = row.map(|row| row.get(0)).map_err(|source| {
+    let pid: i32 = row.and_then(|row| row.try_get(0)).map_err(|source| {
         let doing = "query the session's process ID".to_owned();
         TreatmentError::Postgres { doing, source }
     })?;

@@ -89,10 +89,10 @@ impl Tablespace {
             .admin()?
             .query_one(ask, &[])
             .map_err(TreatmentError::postgres("check whether the role is a superuser"))?;
-        if !row.get::<_, bool>(0) {
+        if !row.try_get::<_, bool>(0)? {
             return Err(TreatmentError::Refused(format!(
                 "role {} may not CREATE TABLESPACE: connect as a superuser",
-                row.get::<_, String>(1)
+                row.try_get::<_, String>(1)?
             )));
         }
         refuse_followers(context)?;

@@ -196,12 +196,12 @@ pub(super) fn location(context: &mut Context<'_>) -> Result<Option<String>, Trea
     let ask = "SELECT pg_tablespace_location(oid) FROM pg_tablespace WHERE spcname = $1";
     let failed = TreatmentError::postgres("query tablespaces");
     let row = context.admin()?.query_opt(ask, &[&NAME]).map_err(failed)?;
-    Ok(row.map(|row| row.get(0)))
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
 }
 
 pub(super) fn database(context: &mut Context<'_>) -> Result<String, TreatmentError> {
     let row = context.admin()?.query_one("SELECT current_database()::text", &[]);
-    Ok(row.map_err(TreatmentError::postgres("query the current database"))?.get(0))
+    Ok(row.map_err(TreatmentError::postgres("query the current database"))?.try_get(0)?)
 }
 
 /// Mounts the file system if necessary and reaches the server. Returns how the step ends if nothing is left to do:

@@ -94,7 +94,7 @@ impl RelayStep {
         let own: String = standby
             .query_one("SELECT reset_val FROM pg_settings WHERE name = 'primary_conninfo'", &[])
             .map_err(TreatmentError::postgres("read primary_conninfo of the standby"))?
-            .get(0);
+            .try_get(0)?;
         // libpq takes the later of two values of one keyword.
         set_primary_conninfo(&mut standby, Some(&format!("{own} host='{}'", directory.display())))?;
         let directory = directory.display().to_string();
@@ -135,7 +135,7 @@ fn set_primary_conninfo(
 /// The directory of the socket that the standby streams from.
 fn streaming_source(standby: &mut Client) -> Result<Option<String>, postgres::Error> {
     let sql = "SELECT sender_host FROM pg_stat_wal_receiver WHERE status = 'streaming'";
-    Ok(standby.query_opt(sql, &[])?.and_then(|row| row.get(0)))
+    Ok(standby.query_opt(sql, &[])?.map(|row| row.try_get(0)).transpose()?.flatten())
 }
 
 /// Waits until the standby streams from this directory and is synchronous again, if commits wait for one.
@@ -154,7 +154,7 @@ fn wait_until_streaming(
         let served: bool = primary
             .query_one(is_served, &[])
             .map_err(TreatmentError::postgres("query the state of the standby"))?
-            .get(0);
+            .try_get(0)?;
         if there && served {
             return Ok(());
         }

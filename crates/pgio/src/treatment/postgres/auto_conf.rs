@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use super::list::survives_rewrite;
 use super::setting::{alter_system, failed};
 use crate::pg::secrets::may_hold_secret;
+use crate::pg::words::Shown;
 use crate::treatment::error::TreatmentError;
 
 /// What the journal keeps of the file.
@@ -42,9 +43,12 @@ impl AutoConf {
         wanted.sort_by_key(|(name, _)| at(name));
         let first = found.iter().zip(&wanted).position(|(found, wanted)| found.0 != wanted.0);
         let moved = first.map_or(&[][..], |first| &wanted[first..]);
-        // The server may log what is sent as SQL.
-        let may_be_sent =
-            |name: &str, value: &str| !may_hold_secret(name) && survives_rewrite(name, value);
+        // The server may log what is sent as SQL; and what is not UTF-8 is not known exactly.
+        let may_be_sent = |name: &str, value: &str| {
+            !may_hold_secret(name)
+                && survives_rewrite(name, value)
+                && !value.contains(char::REPLACEMENT_CHARACTER)
+        };
         if !moved.iter().all(|(name, value)| may_be_sent(name, value)) {
             return Ok(false);
         }
@@ -70,13 +74,14 @@ fn lines(client: &mut Client) -> Result<Vec<(String, String)>, TreatmentError> {
             &[],
         )
         .map_err(failed("read the order of postgresql.auto.conf"))?;
-    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    let line = |row: &postgres::Row| Ok((row.try_get(0)?, row.try_get::<_, Shown>(1)?.into()));
+    rows.iter().map(line).collect()
 }
 
 fn digest(client: &mut Client) -> Option<String> {
     let text =
         "SELECT pg_read_binary_file(current_setting('data_directory') || '/postgresql.auto.conf')";
-    let bytes: Vec<u8> = client.query_one(text, &[]).ok()?.get(0);
+    let bytes: Vec<u8> = client.query_one(text, &[]).ok()?.try_get(0).ok()?;
     Some(hex(&bytes))
 }
 

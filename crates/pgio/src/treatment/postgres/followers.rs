@@ -62,7 +62,7 @@ pub(super) fn check(
 fn may_have_summaries(client: &mut Client) -> bool {
     const SUMMARIES: &str = "SELECT current_setting('summarize_wal')::bool \
         OR EXISTS (SELECT FROM pg_available_wal_summaries())";
-    client.query_one(SUMMARIES, &[]).map_or(true, |row| row.get(0))
+    client.query_one(SUMMARIES, &[]).and_then(|row| row.try_get(0)).unwrap_or(true)
 }
 
 /// Why it would harm one of them.

@@ -7,13 +7,13 @@
 use std::time::{Duration, Instant};
 
 use postgres::Client;
-use postgres::error::SqlState;
 
 use super::list;
 use crate::pg::pending;
 use crate::pg::quote::identifier;
 use crate::pg::secrets::shown;
 use crate::pg::values::{SettingDescription, is_current_value};
+use crate::pg::words;
 use crate::treatment::error::TreatmentError;
 
 /// How long a reload may take to reach this session.
@@ -51,7 +51,7 @@ impl RequestedSettings {
                     "SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'",
                     &[],
                 )
-                .map(|row| row.get::<_, String>(0))
+                .and_then(|row| row.try_get::<_, String>(0))
                 .map_err(failed("read the setting synchronous_commit"))
         };
         let level = match self.value_of("synchronous_commit") {
@@ -215,8 +215,7 @@ pub(super) fn failed_with_grant(
 ) -> impl FnOnce(postgres::Error) -> TreatmentError {
     let (doing, grant) = (doing.into(), grant.into());
     move |source| {
-        let denied = source.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
-        let doing = if denied { format!("{doing} ({grant})") } else { doing };
+        let doing = if words::is_denied(&source) { format!("{doing} ({grant})") } else { doing };
         TreatmentError::Postgres { doing, source }
     }
 }
@@ -241,13 +240,13 @@ pub(super) fn describe_setting(
         .map_err(failed(format!("read the setting {name}")))?;
     match row {
         Some(row) => Ok(SettingDescription {
-            setting: row.get(0),
-            unit: row.get(1),
-            vartype: row.get(2),
-            context: row.get(3),
-            range: row.get::<_, Option<f64>>(4).zip(row.get(5)),
-            choices: row.get(6),
-            source: row.get(7),
+            setting: row.try_get(0)?,
+            unit: row.try_get(1)?,
+            vartype: row.try_get(2)?,
+            context: row.try_get(3)?,
+            range: row.try_get::<_, Option<f64>>(4)?.zip(row.try_get(5)?),
+            choices: row.try_get(6)?,
+            source: row.try_get(7)?,
         }),
         None => Err(TreatmentError::Refused(unknown_setting(client, name))),
     }
@@ -258,7 +257,7 @@ pub(super) fn unknown_setting(client: &mut Client, name: &str) -> String {
         .query("SELECT name FROM pg_settings", &[])
         .ok()
         .and_then(|rows| {
-            let names = rows.iter().map(|r| r.get::<_, String>(0));
+            let names = rows.iter().flat_map(|r| r.try_get::<_, String>(0));
             names.min_by_key(|known| strsim::osa_distance(known, name))
         })
         .map_or_else(String::new, |known| format!("; the nearest one is `{known}`"));
@@ -278,7 +277,9 @@ pub(super) fn auto_conf(client: &mut Client, name: &str) -> Result<Option<String
             format!("read postgresql.auto.conf for {name}"),
             "GRANT SELECT ON pg_file_settings TO ROLE; GRANT EXECUTE ON FUNCTION pg_show_all_file_settings() TO ROLE; or use a superuser",
         ))?;
-    Ok(row.and_then(|r| r.get(0)))
+    // Exact: an undo writes it back.
+    row.map_or(Ok(None), |row| row.try_get(0))
+        .map_err(failed(format!("read {name} in postgresql.auto.conf")))
 }
 
 pub(super) fn alter_system(
@@ -312,13 +313,13 @@ pub(super) fn check_privileges(client: &mut Client, name: &str) -> Result<(), Tr
         )
         .map_err(asking())?;
     let (superuser, by_parameter, reload): (bool, bool, bool) =
-        (row.get(0), row.get(1), row.get(2));
+        (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     let alter = superuser
         || by_parameter
             && client
                 .query_one("SELECT has_parameter_privilege($1, 'ALTER SYSTEM')", &[&name])
                 .map_err(asking())?
-                .get::<_, bool>(0);
+                .try_get::<_, bool>(0)?;
     match (alter, reload) {
         (false, _) => Err(TreatmentError::Refused(format!(
             "the role may not change {name} by ALTER SYSTEM ({})",
@@ -344,7 +345,7 @@ pub(super) fn pending_restart(client: &mut Client) -> Result<Vec<String>, Treatm
     const LOADED: &str = "SELECT pg_conf_load_time()::text";
     let doing = || failed("query settings that wait for a restart");
     let loaded = |client: &mut Client| {
-        client.query_one(LOADED, &[]).map(|row| row.get::<_, String>(0)).map_err(doing())
+        client.query_one(LOADED, &[]).and_then(|row| row.try_get::<_, String>(0)).map_err(doing())
     };
     let before = loaded(client)?;
     reload(client)?;

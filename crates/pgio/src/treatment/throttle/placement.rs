@@ -272,7 +272,7 @@ impl Postmaster {
                 doing: "query the session's process ID".to_owned(),
                 source,
             })?
-            .get(0);
+            .try_get(0)?;
         let unknown = || {
             refused(format!(
                 "process {backend} of pgio's session is not a PostgreSQL process on the host in [target]: check host; a server in a container has its own process numbers"

@@ -83,7 +83,7 @@ impl Backends {
         let sql =
             "SELECT pid FROM pg_catalog.pg_stat_activity WHERE application_name = $1 ORDER BY 1";
         let rows = admin.query(sql, &[&self.application_name])?;
-        Ok(rows.iter().map(|row| row.get(0)).collect())
+        rows.iter().map(|row| row.try_get(0)).collect()
     }
 
     /// Terminates the sessions: a session that waits for a standby does not notice that its client is

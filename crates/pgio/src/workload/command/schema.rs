@@ -8,6 +8,7 @@ use super::error::CommandError;
 use crate::dataset::mark::COMMAND_SCHEMA;
 use crate::pg::quote::{identifier, literal};
 use crate::pg::trust::is_trusted;
+use crate::pg::words::Shown;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SchemaOwner {
@@ -25,7 +26,7 @@ fn find(admin: &mut Client, name: &str) -> Result<SchemaOwner, CommandError> {
     let row = admin
         .query_opt(&sql, &[&name, &COMMAND_SCHEMA])
         .map_err(failed("looking for the schema"))?;
-    Ok(match row.map(|row| row.get::<_, bool>(0)) {
+    Ok(match row.map(|row| row.try_get::<_, bool>(0)).transpose()? {
         None => SchemaOwner::Missing,
         Some(true) => SchemaOwner::Pgio,
         Some(false) => SchemaOwner::Other,
@@ -40,11 +41,10 @@ pub(super) fn check(admin: &mut Client, name: &str) -> Result<(), CommandError> 
     let sql = "SELECT pg_catalog.has_database_privilege(current_database(), 'CREATE'), \
                       pg_catalog.quote_ident(current_user), pg_catalog.quote_ident(current_database())";
     let row = admin.query_one(sql, &[]).map_err(failed("checking the role"))?;
-    if row.get::<_, bool>(0) {
+    if row.try_get::<_, bool>(0)? {
         Ok(())
     } else {
-        let text = |at: usize| row.try_get::<_, String>(at).map_err(failed("checking the role"));
-        let (role, database) = (text(1)?, text(2)?);
+        let (Shown(role), Shown(database)) = (row.try_get(1)?, row.try_get(2)?);
         Err(CommandError::Refused(format!(
             "role {role} has no privilege to create the schema {name}; run: GRANT CREATE ON DATABASE {database} TO {role}"
         )))
@@ -86,9 +86,15 @@ pub(super) fn vacuum_tables(admin: &mut Client, name: &str) -> Result<(), Comman
                FROM pg_catalog.pg_tables WHERE schemaname = $1 ORDER BY tablename";
     let rows = admin.query(sql, &[&name]).map_err(failed("looking at the tables"))?;
     for row in rows {
-        admin.batch_execute(row.get(0)).map_err(failed("vacuuming the tables"))?;
+        admin.batch_execute(row.try_get(0)?).map_err(failed("vacuuming the tables"))?;
     }
     Ok(())
+}
+
+impl From<postgres::Error> for CommandError {
+    fn from(source: postgres::Error) -> CommandError {
+        failed("reading the server's answer")(source)
+    }
 }
 
 fn failed(doing: &'static str) -> impl Fn(postgres::Error) -> CommandError {

@@ -15,7 +15,7 @@ pub const TABLE: &str = "pgio_scan";
 pub fn check(admin: &mut Client, schema: &str) -> Result<(), EngineError> {
     let failed = |source| EngineError::Postgres { doing: "finding pgio_scan", source };
     let row = admin.query_one(sql::SCAN_TABLE, &[&schema, &TABLE]).map_err(failed)?;
-    if !row.get::<_, bool>(0) {
+    if !row.try_get::<_, bool>(0)? {
         return Err(EngineError::NoScanTable);
     }
     let found = find_untrusted(admin, schema, &[TABLE], Owners::Trusted).map_err(failed)?;

@@ -19,24 +19,31 @@ const OWN_CONNECTIONS: u64 = 4;
 /// WAL rate of a single busy session; a checkpoint that less WAL triggers is likely.
 const LIKELY_WAL_RATE: f64 = 32.0 * 1048576.0;
 
-pub(super) fn judge(subject: &Subject, row: &Row, client: &mut Client) -> Vec<Check> {
-    let off = |name: &str| row.get::<_, &str>(name) == "off" && !subject.declares(name);
+pub(super) fn judge(
+    subject: &Subject,
+    row: &Row,
+    client: &mut Client,
+) -> Result<Vec<Check>, postgres::Error> {
+    let off = |name: &str| {
+        row.try_get(name).is_ok_and(|value: &str| value == "off") && !subject.declares(name)
+    };
     let off: Vec<_> = ["fsync", "full_page_writes"].into_iter().filter(|n| off(n)).collect();
     let wal = CheckpointSettings {
-        timeout: row.get("checkpoint_timeout_s"),
-        bytes: row.get("max_wal_bytes"),
-        target: row.get("checkpoint_target"),
+        timeout: row.try_get("checkpoint_timeout_s")?,
+        bytes: row.try_get("max_wal_bytes")?,
+        target: row.try_get("checkpoint_target")?,
     };
     let sessions = subject.work.iter().map(count_sessions).max().unwrap_or(1);
     let mut checks = vec![
         trial_checks::durability_without(&off),
         check_checkpoints(&wal, subject.longest(), subject.writes()),
-        check_autovacuum(row.get("autovacuum"), row.get("vacuum_workers")),
+        check_autovacuum(row.try_get("autovacuum")?, row.try_get("vacuum_workers")?),
     ];
     let connections = server::connections(client).ok();
     checks.extend(connections.map(|found| check_connections(sessions, &found.scarcest())));
-    checks.extend(clock::reading(client).map(|cost| check_clock(cost, row.get("track_io_timing"))));
-    checks
+    let io_timing: bool = row.try_get("track_io_timing")?;
+    checks.extend(clock::reading(client).map(|cost| check_clock(cost, io_timing)));
+    Ok(checks)
 }
 
 /// The settings that trigger a checkpoint.

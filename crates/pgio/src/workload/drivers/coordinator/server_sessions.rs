@@ -27,7 +27,7 @@ pub(super) fn find_sessions(
          FROM pg_stat_activity WHERE pid = ANY($1) AND application_name = $2",
         &[&pids, &application_name],
     )?;
-    Ok(VisibleSessions { sessions: row.get::<_, i64>(0) as usize, addresses: row.get(1) })
+    Ok(VisibleSessions { sessions: row.try_get::<_, i64>(0)? as usize, addresses: row.try_get(1)? })
 }
 
 /// Fills in the addresses of the drivers' sessions; returns the drivers whose sessions are not seen.

@@ -26,9 +26,9 @@ pub fn is_driver_descendant() -> bool {
 /// The parent of each process.
 fn parents() -> BTreeMap<i32, i32> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let stats = processes.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
+    let stats = processes.filter_map(|entry| fs::read(entry.path().join("stat")).ok());
     stats
-        .filter_map(|stat| pid_stat::parse(&stat))
+        .filter_map(|stat| pid_stat::parse(&String::from_utf8_lossy(&stat)))
         .map(|process| (process.pid, process.parent))
         .collect()
 }
