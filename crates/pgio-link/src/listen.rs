@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::{Connection, ServerConfig};
 
@@ -22,8 +22,11 @@ use super::ranks::Ranks;
 use super::tls;
 use super::token::Token;
 
-/// Handshakes at a time; more wait in the kernel's queue.
+/// Handshakes at a time; more wait in the kernel's queue, and then one may take no longer than [`CROWDED_TIMEOUT`]:
+/// silent peers must not keep the drivers out.
 pub(super) const MAX_HANDSHAKES: usize = 64;
+/// A driver needs some round trips, and dials again.
+pub(super) const CROWDED_TIMEOUT: Duration = Duration::from_secs(1);
 /// Refusals that wait to be read. Nobody reads them for most of a run, and any host may be refused, as often
 /// as it likes; further ones are not reported.
 pub(super) const MAX_REFUSALS: usize = 64;
@@ -99,6 +102,8 @@ struct Shared {
     handshakes: Arc<AtomicUsize>,
     refusals: Arc<AtomicUsize>,
     closing: Arc<AtomicBool>,
+    /// Whether a peer waits for a handshake.
+    is_crowded: AtomicBool,
 }
 
 impl Shared {
@@ -128,6 +133,7 @@ impl Listener {
             handshakes: Arc::default(),
             refusals: Arc::default(),
             closing: Arc::clone(&closing),
+            is_crowded: AtomicBool::new(false),
         });
         let accepting = thread::Builder::new().name("drivers".to_owned());
         accepting.spawn(move || accept_all(&listener, &shared))?;
@@ -178,6 +184,7 @@ fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
 fn wait_for_place(shared: &Shared) -> Option<Place> {
     while !shared.is_closing() {
         let place = Place::take(&shared.handshakes, MAX_HANDSHAKES);
+        shared.is_crowded.store(place.is_none(), Ordering::SeqCst);
         if place.is_some() {
             return place;
         }
@@ -203,8 +210,11 @@ fn try_receive(
 ) -> Result<(), (Option<Hello>, String)> {
     let nobody = |why: String| (None, why);
     stream.set_nodelay(true).map_err(|e| nobody(e.to_string()))?;
-    let is_closing = || shared.is_closing();
-    let mut socket = DeadlineStream::new(stream, HANDSHAKE_TIMEOUT, &is_closing);
+    let begun = Instant::now();
+    let gives_way =
+        || begun.elapsed() > CROWDED_TIMEOUT && shared.is_crowded.load(Ordering::SeqCst);
+    let stopped = || shared.is_closing() || gives_way();
+    let mut socket = DeadlineStream::new(stream, HANDSHAKE_TIMEOUT, &stopped);
     let mut connection = tls::accept(&shared.config).map_err(|e| nobody(e.to_string()))?;
     while connection.is_handshaking() {
         connection.complete_io(&mut socket).map_err(|e| nobody(e.to_string()))?;

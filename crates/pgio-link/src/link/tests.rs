@@ -2,6 +2,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, channel};
 
 use super::*;
+use crate::deadline::HANDSHAKE_TIMEOUT;
 use crate::handshake::{Hello, PROTOCOL};
 use crate::listen::{Arrival, Listener, MAX_HANDSHAKES, MAX_REFUSALS, Run};
 use crate::ranks::Ranks;
@@ -176,6 +177,19 @@ fn a_listener_full_of_silent_peers_can_be_closed() {
     // The last thread of the listener drops the sender.
     while coordinator.arrivals.recv_timeout(LONG).is_ok() {}
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn silent_peers_do_not_keep_a_driver_out() {
+    let coordinator = coordinator(1);
+    let address = ("127.0.0.1", coordinator.listener.port());
+    let silent = (0..2 * MAX_HANDSHAKES).map(|_| TcpStream::connect(address).unwrap());
+    let _silent: Vec<TcpStream> = silent.collect();
+    let begun = Instant::now();
+    let (joined, _events) = dialed(&coordinator, &coordinator.token, &hello());
+    assert!(joined.is_ok(), "{:?}", joined.err());
+    // Twice that, if each silent peer has its whole time.
+    assert!(begun.elapsed() < HANDSHAKE_TIMEOUT, "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -197,8 +197,11 @@ fn text_of_the_server_that_is_not_utf8_is_only_shown() {
     let names = format!("{at} dbname=names");
     let load = ["--scale", "8M", "--num-schemas", "1", "--num-threads", "1"];
     let server_args = ["--connect-string", &names];
-    work.pgio(&[&["setup"][..], &server_args, &load, &["--create-base-table", "FALSE"]].concat())
-        .expect(0, &[]);
+    work.pgio(
+        &[&["setup"][..], &server_args, &load, &["--create-base-table", "FALSE", "--out", "."]]
+            .concat(),
+    )
+    .expect(0, &[]);
     let sizes = fs::read_to_string(work.path().join("pgio_data_load_table_sizes.out")).unwrap();
     assert!(sizes.contains("t\u{fffd}r"), "{sizes}");
     let small = ["--run-time", "300ms", "--work-unit", "8", "--scale", "8M"];

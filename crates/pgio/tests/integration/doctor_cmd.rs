@@ -1,5 +1,8 @@
 //! `pgio doctor` on real servers: what it finds there, and that it changes nothing.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::Value;
 
 use pgio::pg::private::{PrivateCluster, Spec};
@@ -80,6 +83,22 @@ fn doctor_reports_a_missing_data_set_and_passes_a_ready_server() {
     [verdict] storage: wal: [place]
     [verdict] room-for-data: [room]
     ");
+
+    // The server would refuse each UPDATE, after the run has begun.
+    connect(&dsn).batch_execute("CREATE PUBLICATION everything FOR ALL TABLES").unwrap();
+    let refusal = "publication `everything`";
+    let updating = ["--connect-string", &dsn, "--work-unit", "8", "--update-pct", "20"];
+    dir.pgio(&[&["doctor"][..], &updating].concat()).expect(4, &[refusal]);
+    dir.pgio(&[&["run"][..], &updating].concat()).expect(4, &[refusal]);
+    let slob = |pct: u32| {
+        let keys = format!("update_pct = {pct}\nwork_unit = 8\nupdate_work_unit = 8");
+        let text = experiment(&dsn, "blocks = 1", &keys, &[("a", "")]);
+        dir.write("e.toml", &text.replace("\"commit\"", "\"slob\""));
+        dir.pgio(&["compare", "e.toml", "--plan"]).expect(0, &[])
+    };
+    let plan = slob(20);
+    assert!(plan.out.contains(&format!("A run would be refused: {refusal}")), "{plan}");
+    assert!(!slob(0).out.contains(refusal), "nothing is updated");
     dir.pgio(&["destroy", "--connect-string", &dsn]).expect(0, &[]);
 }
 
@@ -102,6 +121,17 @@ fn doctor_checks_an_experiment_without_changing_anything() {
     let refused = check(&found, "conditions");
     assert_eq!(refused["verdict"], "invalid");
     assert!(refused["message"].as_str().unwrap().contains("a: "), "{refused}");
+
+    // The server sends the SQLSTATE of a missing privilege also if the system refuses it a file.
+    let file = cluster.data_dir().join("postgresql.auto.conf");
+    let set_mode = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(0o400);
+    let keys = "blocks = 1\nduration = \"300ms\"";
+    let refused =
+        dir.compare(&experiment(&dsn, keys, "", &[("a", "wal_writer_delay = \"150ms\"")]));
+    assert!(refused.err.contains("Permission denied"), "{refused}");
+    assert!(!refused.err.contains("GRANT"), "{refused}");
+    set_mode(0o600);
 
     // Declared, it is what is measured.
     alter_system(&dsn, "fsync", Some("off"));
@@ -163,7 +193,7 @@ fn an_abandoned_journal_and_an_unreachable_host_are_invalid() {
         "{hosts}\n[target]\nprivate = true\npg = {INSTALLED}\n\n[[condition]]\nname = \"a\"\n"
     );
     dir.write("e.toml", &text);
-    std::fs::create_dir_all(dir.path().join("state/journal")).unwrap();
+    fs::create_dir_all(dir.path().join("state/journal")).unwrap();
     dir.write("state/journal/r1.journal", "{ broken\n");
     let found = doctor(&dir, &["e.toml"], 4);
     let all: Vec<&Value> = found["sections"]

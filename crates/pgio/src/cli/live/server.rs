@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{Sender, channel};
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::address::{Endpoint, Token};
@@ -61,17 +62,17 @@ fn accept(
 ) {
     runtime.block_on(async {
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let mut places = Vec::new();
         loop {
-            let Ok(place) = places.clone().acquire_owned().await else { return };
             match listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
+                    make_room(&mut places);
                     limit_stalls(&stream);
                     let (token, shared) = (token.cloned(), shared.clone());
-                    tokio::spawn(async move {
-                        connection(stream, token, shared).await;
-                        drop(place);
-                    });
+                    let silent = Arc::new(AtomicBool::new(true));
+                    let served = connection(stream, token, shared, Arc::clone(&silent));
+                    let task = tokio::spawn(served).abort_handle();
+                    places.push(Place { address: peer.ip(), silent, task });
                 }
                 // Out of descriptors, or the peer is gone already.
                 Err(_) => sleep(BATCH_INTERVAL).await,
@@ -80,13 +81,41 @@ fn accept(
     });
 }
 
+/// An open connection.
+struct Place {
+    address: IpAddr,
+    /// Nothing was asked yet.
+    silent: Arc<AtomicBool>,
+    task: AbortHandle,
+}
+
+/// Ends a connection if there are too many: a silent one, or else one from where most are. A browser connects
+/// again; whoever opens many keeps nobody out.
+fn make_room(places: &mut Vec<Place>) {
+    places.retain(|place| !place.task.is_finished());
+    if places.len() < MAX_CONNECTIONS {
+        return;
+    }
+    let oldest_silent = places.iter().position(|place| place.silent.load(Ordering::Relaxed));
+    let from = |at: &usize| places.iter().filter(|p| p.address == places[*at].address).count();
+    let most = || (0..places.len()).rev().max_by_key(from).unwrap_or(0);
+    let ended = oldest_silent.unwrap_or_else(most);
+    places.remove(ended).task.abort();
+}
+
 /// Has the kernel end a connection whose writes stall. Failure is harmless: the kernel's own, longer limit remains.
 fn limit_stalls(stream: &impl AsFd) {
     let _ = sockopt::set_tcp_user_timeout(stream, STALL_TIMEOUT_MS);
 }
 
-async fn connection(stream: TcpStream, token: Option<Arc<Token>>, shared: Arc<Shared>) {
+async fn connection(
+    stream: TcpStream,
+    token: Option<Arc<Token>>,
+    shared: Arc<Shared>,
+    silent: Arc<AtomicBool>,
+) {
     let service = service_fn(|request| {
+        silent.store(false, Ordering::Relaxed);
         let (token, shared) = (token.clone(), shared.clone());
         async move {
             let checked = check(&request, token.as_deref());
@@ -133,11 +162,38 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
 
-    fn connect() -> TcpStream {
+    fn serve() -> SocketAddr {
         let endpoint = Endpoint { address: SocketAddr::from(([127, 0, 0, 1], 0)), token: None };
-        let stream = TcpStream::connect(start(endpoint, Shared::new()).unwrap()).unwrap();
+        start(endpoint, Shared::new()).unwrap()
+    }
+
+    fn connect_to(address: SocketAddr) -> TcpStream {
+        let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream
+    }
+
+    fn connect() -> TcpStream {
+        connect_to(serve())
+    }
+
+    /// Nothing else would end them: streams of events are kept alive.
+    #[test]
+    fn many_connections_keep_nobody_out() {
+        let address = serve();
+        let request = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let answer = |path: &str| {
+            let mut stream = connect_to(address);
+            stream.write_all(request(path).as_bytes()).unwrap();
+            let mut head = [0; 12];
+            stream.read_exact(&mut head).unwrap();
+            assert_eq!(&head, b"HTTP/1.1 200", "{path}");
+            stream
+        };
+        let streams: Vec<_> = (0..=MAX_CONNECTIONS).map(|_| answer("/events")).collect();
+        let silent: Vec<_> = (0..MAX_CONNECTIONS).map(|_| connect_to(address)).collect();
+        answer("/");
+        drop((streams, silent));
     }
 
     #[test]
