@@ -15,6 +15,7 @@ pub mod exec;
 mod identity;
 pub mod lock;
 pub mod machine;
+mod marks;
 pub mod own_dir;
 pub mod proc;
 pub mod rights;

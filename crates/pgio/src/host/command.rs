@@ -12,6 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::exec::ExecError;
+use super::marks::{BEGIN, END, Marks};
 use super::secure_path::secure_path;
 
 /// User and group of a command; supplementary groups are dropped.
@@ -155,13 +156,25 @@ impl CommandLine {
         Ok(format!("{cd}{set}exec {self}"))
     }
 
-    /// Returns the fixed command that reads this one from its stdin and becomes it. The arguments of ssh are
-    /// visible to every user of this machine.
-    pub(super) fn through_input(&self) -> Result<CommandLine, ExecError> {
-        debug_assert!(self.input.is_none(), "stdin carries the command");
+    /// Returns a command that runs this one and prints marks before and after its output, on both streams. Unless the
+    /// command has an input of its own, `sh` reads it from its stdin: the arguments of ssh are visible to every user of
+    /// this machine.
+    pub(super) fn between_marks(&self, marks: &Marks) -> Result<CommandLine, ExecError> {
+        let input = if self.input.is_some() { "" } else { " </dev/null" };
         // Braces: a shell would run a text that the end of a connection has cut off.
-        let text = format!("{{ {} </dev/null\n}}\n", self.to_shell_line()?);
-        let sh = CommandLine::new("sh").input(text);
+        let text = format!(
+            "{{ {define}; printf {begin}; printf {begin} >&2\n({line}){input}\npgio_status=$?\n\
+             printf {end}; printf {end} >&2; exit $pgio_status\n}}\n",
+            define = marks.define(),
+            begin = Marks::print(BEGIN, "''"),
+            line = self.to_shell_line()?,
+            end = Marks::print(END, "''"),
+        );
+        let sh = CommandLine::new("sh");
+        let sh = match &self.input {
+            None => sh.input(text),
+            Some(input) => sh.arg("-c").arg(text).input(input.0.as_str()),
+        };
         Ok(match self.timeout {
             Some(limit) => sh.timeout(limit),
             None => sh,
@@ -233,24 +246,32 @@ mod tests {
     }
 
     #[test]
-    fn a_command_through_the_input_of_a_shell_is_the_same_and_not_shown() {
+    fn a_command_between_marks_is_the_same_and_not_shown() {
         let line = CommandLine::new("sh")
             .args(["-c", "printf '%s|' \"$A\" \"$@\"; cat; exit 3", "sh", "it's", "two\nlines", ""])
             .env("A", "$HOME \"geheim\"");
-        let through = line.through_input().unwrap();
+        let marks = Marks::new();
+        let through = line.between_marks(&marks).unwrap();
         assert!(!format!("{through} {through:?}").contains("geheim"));
         let (found, expected) = (Local.output(&through).unwrap(), Local.output(&line).unwrap());
-        assert_eq!((found.stdout, found.stderr), (expected.stdout, expected.stderr));
+        assert_eq!(marks.between(&found.stdout), Some(expected.stdout.as_str()));
+        assert_eq!(marks.between(&found.stderr), Some(expected.stderr.as_str()));
         assert_eq!(found.status.code(), Some(3));
-        let killed = CommandLine::new("sh").args(["-c", "kill -KILL $$"]).through_input().unwrap();
-        assert_eq!(Local.output(&killed).unwrap().status.code(), None, "no shell remains above it");
+        let killed = CommandLine::new("sh").args(["-c", "kill -KILL $$"]);
+        let killed = Local.output(&killed.between_marks(&marks).unwrap()).unwrap();
+        assert_eq!(
+            (killed.status.code(), marks.between(&killed.stdout)),
+            (Some(128 + 9), Some(""))
+        );
+        let reads = CommandLine::new("cat").input("a\nb").between_marks(&marks).unwrap();
+        assert_eq!(marks.between(&Local.run(&reads).unwrap()), Some("a\nb"));
     }
 
     #[test]
     fn a_command_that_is_cut_off_does_not_run() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("made");
-        let line = CommandLine::new("touch").arg(&file).through_input().unwrap();
+        let line = CommandLine::new("touch").arg(&file).between_marks(&Marks::new()).unwrap();
         let text = line.input_text().unwrap();
         for length in 0..text.len() - 1 {
             let cut = CommandLine::new("sh").input(&text[..length]);

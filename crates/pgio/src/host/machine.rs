@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::error::HostError;
 use super::exec::{CommandLine, Exec, ExecError, Output, run_to_end};
 use super::identity::Identity;
+use super::marks::Marks;
 use super::secure_path::refused;
 use super::shell::{self, Shell};
 use super::ssh::Link;
@@ -133,9 +134,10 @@ impl Shell {
     /// Starts a shell that runs `prelude` once and `body` for each question, which is in `$ask`. Neither
     /// may read stdin. Returns after the prelude has finished.
     pub fn start(host: &Host, prelude: &str, body: &str) -> Result<Shell, ExecError> {
-        let line =
-            host.wrap(&CommandLine::new("sh").arg("-c").arg(shell::script(prelude, body)))?;
-        Shell::start_with(host.name(), &line, &|stderr| shell::lost(host.name(), stderr))
+        let marks = Marks::new();
+        let script = shell::script(&marks, prelude, body);
+        let line = host.wrap(&CommandLine::new("sh").arg("-c").arg(script))?;
+        Shell::start_with(host.name(), (&line, marks), &|stderr| shell::lost(host.name(), stderr))
     }
 }
 

@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use super::error::HostError;
 use super::exec::{CommandLine, ExecError, Output};
+use super::marks::Marks;
 use super::shell::{self, Shell};
 
 /// The timeout for a command without a limit.
 const NO_TIMEOUT: Duration = Duration::from_secs(366 * 24 * 3600);
 
-/// Separates stdout and stderr; followed by the exit status.
-const STATUS: &str = "--pgio-status-- ";
+/// The kind of mark that separates stdout and stderr; followed by the exit status.
+const STATUS: &str = "status";
 
 /// Returns the shell code that runs `$ask`, a command encoded for `printf %b`. It passes stdout through
 /// and collects stderr, followed by a space and the exit status.
@@ -27,14 +28,15 @@ fn body() -> String {
         r#"exec 3>&1
 errors=$( (eval "$(printf %b "$ask")") 2>&1 1>&3 3>&- </dev/null; echo " $?")
 exec 3>&-
-echo "{STATUS}${{errors##* }}"
-printf %s "${{errors% *}}""#
+printf {status}
+printf %s "${{errors% *}}""#,
+        status = Marks::print(STATUS, r#""${errors##* }""#)
     )
 }
 
 /// Returns the script that ssh must run on the host.
-pub(super) fn script() -> String {
-    shell::script(":", &body())
+pub(super) fn script(marks: &Marks) -> String {
+    shell::script(marks, ":", &body())
 }
 
 #[derive(Debug)]
@@ -62,7 +64,8 @@ impl Runner {
             }
             Err(other) => return Err(other),
         };
-        parse(&answer).ok_or_else(|| shell::lost(self.shell.host(), &answer).into())
+        let status = self.shell.marks().printed(STATUS);
+        parse(&answer, &status).ok_or_else(|| shell::lost(self.shell.host(), &answer).into())
     }
 }
 
@@ -71,8 +74,8 @@ fn encode(command: &str) -> String {
     command.replace('\\', r"\\").replace('\n', r"\n").replace('\t', r"\t").replace(' ', r"\0040")
 }
 
-fn parse(answer: &str) -> Option<Output> {
-    let (stdout, rest) = answer.rsplit_once(STATUS)?;
+fn parse(answer: &str, mark: &str) -> Option<Output> {
+    let (stdout, rest) = answer.rsplit_once(mark)?;
     let (status, stderr) = rest.split_once('\n')?;
     Some(Output {
         status: ExitStatus::from_raw(status.parse::<i32>().ok()? << 8),

@@ -2,7 +2,8 @@
 //!
 //! The script is the argument of `sh` and stdin carries the questions, so the script ends at
 //! end-of-file, even if this program is killed, and also over ssh. It leaves nothing on the host.
-//! Answers are numbered, so that a late answer is not mistaken for the next one.
+//! Each answer stands between two marks with its number, so that a late answer is not mistaken for the next one, and
+//! what a login shell prints is none.
 //!
 //! This module does not interpret questions. `machine` starts shells on a host ([`Shell::start`]).
 //! Next: `telemetry::host` and `telemetry::probes`.
@@ -15,9 +16,7 @@ use std::time::{Duration, Instant};
 
 use super::error::{HostError, last_line};
 use super::exec::{CommandLine, ExecError, SpawnOptions, in_thread, spawn, wait_until};
-
-/// Marks the end of an answer; followed by its number.
-const END: &str = "--pgio-end-of-answer-- ";
+use super::marks::{BEGIN, END, Marks};
 
 /// Longer than ssh's ConnectTimeout, because ssh's message is more specific.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -28,6 +27,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Shell {
     host: String,
+    marks: Marks,
     child: Child,
     /// Dropped to end the shell.
     questions: Option<ChildStdin>,
@@ -68,7 +68,7 @@ impl Shell {
     /// before it is ready.
     pub(super) fn start_with(
         host: &str,
-        line: &CommandLine,
+        (line, marks): (&CommandLine, Marks),
         reason: &dyn Fn(&str) -> HostError,
     ) -> Result<Shell, ExecError> {
         let failed = |source| ExecError::Start { command: line.to_string(), source };
@@ -84,9 +84,11 @@ impl Shell {
         let questions = child.stdin.take();
         let stdout = child.stdout.take().expect("stdout was piped just above");
         let (sender, answers) = mpsc::channel();
-        let forwards = in_thread("answers", move || forward(stdout, &sender));
+        let printed = marks.clone();
+        let forwards = in_thread("answers", move || forward(stdout, &printed, &sender));
         let mut shell = Shell {
             host: host.to_owned(),
+            marks,
             child,
             questions,
             answers,
@@ -112,6 +114,10 @@ impl Shell {
 
     pub(super) fn host(&self) -> &str {
         &self.host
+    }
+
+    pub(super) fn marks(&self) -> &Marks {
+        &self.marks
     }
 
     /// Returns whether the shell still runs.
@@ -179,35 +185,40 @@ impl Drop for Shell {
 }
 
 /// Returns the complete script. It repeats the number of each question; the prelude's answer is number 0.
-pub(super) fn script(prelude: &str, body: &str) -> String {
+pub(super) fn script(marks: &Marks, prelude: &str, body: &str) -> String {
+    let define = marks.define();
+    let print = |kind, number| Marks::print(kind, number);
     format!(
-        "LC_ALL=C; export LC_ALL\n{prelude}\necho '{END}0'\n\
-         while read -r number ask; do\n{body}\necho \"{END}$number\"\ndone"
+        "LC_ALL=C; export LC_ALL; {define}\nprintf {begin}\n{prelude}\nprintf {end}\n\
+         while read -r number ask; do\nprintf {begins}\n{body}\nprintf {ends}\ndone",
+        begin = print(BEGIN, "0"),
+        end = print(END, "0"),
+        begins = print(BEGIN, "\"$number\""),
+        ends = print(END, "\"$number\""),
     )
 }
 
 /// Forwards answers until the shell ends or the receiver is dropped.
-fn forward(stdout: ChildStdout, answers: &Sender<Numbered>) {
+fn forward(stdout: ChildStdout, marks: &Marks, answers: &Sender<Numbered>) {
+    let (begin, end) = (marks.printed(BEGIN), marks.printed(END));
     let mut lines = BufReader::new(stdout);
-    let mut text = String::new();
+    // The answer that has begun.
+    let mut text: Option<String> = None;
     let mut line = Vec::new();
     while matches!(lines.read_until(b'\n', &mut line), Ok(n) if n > 0) {
         let line_text = String::from_utf8_lossy(&line);
-        // If an answer lacks the final newline, the mark is not at the start of the line.
-        let end = line_text.find(END).and_then(|at| {
-            let number = line_text[at + END.len()..].trim_end().parse().ok()?;
-            Some((&line_text[..at], number))
-        });
-        match end {
-            Some((rest, number)) => {
-                text.push_str(rest);
-                let answer =
-                    Numbered { number, text: std::mem::take(&mut text), at: Instant::now() };
-                if answers.send(answer).is_err() {
+        if line_text.contains(&begin) {
+            text = Some(String::new());
+        } else if let Some((rest, number)) = line_text.split_once(&end) {
+            // If an answer lacks the final newline, the mark is not at the start of the line.
+            let answer = text.take().map(|text| text + rest);
+            if let (Some(text), Ok(number)) = (answer, number.trim_end().parse()) {
+                if answers.send(Numbered { number, text, at: Instant::now() }).is_err() {
                     return;
                 }
             }
-            None => text.push_str(&line_text),
+        } else if let Some(text) = &mut text {
+            text.push_str(&line_text);
         }
         line.clear();
     }
@@ -237,6 +248,19 @@ mod tests {
     fn answers_without_a_final_newline_are_complete() {
         let mut shell = Shell::start(&Host::local(), ":", "printf %s \"$ask\"").unwrap();
         assert_eq!(shell.ask("x", ANSWER_TIMEOUT).unwrap().text, "x");
+    }
+
+    #[test]
+    fn what_is_printed_around_answers_is_no_part_of_them() {
+        let marks = Marks::new();
+        // A login shell that prints its command, with a line that has no end, and something after each answer.
+        let script = script(&marks, "echo ready", "echo \"$ask\"");
+        let noisy = "printf %s \"Welcome: $1\"; (eval \"$1\"); echo bye";
+        let line = CommandLine::new("sh").args(["-c", noisy, "sh", &script]);
+        let lost = |stderr: &str| lost("local", stderr);
+        let mut shell = Shell::start_with("local", (&line, marks), &lost).unwrap();
+        assert_eq!(shell.greeting(), "ready\n");
+        assert_eq!(shell.ask("x", ANSWER_TIMEOUT).unwrap().text, "x\n");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use super::error::{HostError, classify};
 use super::exec::{CommandLine, Exec, ExecError, Local, Output, run_to_end};
 use super::identity::Identity;
+use super::marks::Marks;
 use super::runner::{self, Runner};
 use super::shell::{self, Shell};
 
@@ -76,11 +77,14 @@ impl Link {
         let options = OPTIONS.iter().copied().chain([path.as_str()]);
         let ssh = options.fold(by_hand.clone(), |line, option| line.args(["-o", option]));
 
-        let keep_open = CommandLine::new("sh").arg("-c").arg(shell::script(Identity::SCRIPT, ":"));
+        let marks = Marks::new();
+        let script = shell::script(&marks, Identity::SCRIPT, ":");
+        let keep_open = CommandLine::new("sh").arg("-c").arg(script);
         let line = with_destination(&ssh.clone().args(["-o", "ControlMaster=yes"]), destination)
             .arg(keep_open.to_shell_line()?);
         let by_hand = with_destination(&by_hand, destination).to_string();
-        let master = Shell::start_with(host, &line, &|stderr| classify(host, stderr, &by_hand))?;
+        let classify = |stderr: &str| classify(host, stderr, &by_hand);
+        let master = Shell::start_with(host, (&line, marks), &classify)?;
         let identity = Identity::parse(master.greeting());
         let link = Link {
             host: host.to_owned(),
@@ -95,13 +99,15 @@ impl Link {
 
     pub(super) fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
         if command.has_own_session() {
-            return run_to_end(&self.wrap(&command.through_input()?)?, None);
+            return self.output_separately(command);
         }
         // The runner's own stdin carries its commands.
         if command.input_text().is_some() {
-            return self.output_separately(command);
+            return self.output_separately(&in_our_locale(command));
         }
-        let Ok(mut state) = self.runner.try_lock() else { return self.output_separately(command) };
+        let Ok(mut state) = self.runner.try_lock() else {
+            return self.output_separately(&in_our_locale(command));
+        };
         let recently = |failed: Instant| failed.elapsed() < RUNNER_RETRY;
         if !state.runner.as_mut().is_some_and(Runner::is_alive) {
             state.runner = None;
@@ -110,7 +116,9 @@ impl Link {
                 state.failed = state.runner.is_none().then(Instant::now);
             }
         }
-        let Some(runner) = &mut state.runner else { return self.output_separately(command) };
+        let Some(runner) = &mut state.runner else {
+            return self.output_separately(&in_our_locale(command));
+        };
         let output = runner.output(command);
         if output.is_err() {
             state.runner = None;
@@ -118,15 +126,27 @@ impl Link {
         output
     }
 
-    /// Runs a command in a separate session, with the same locale as the runner.
+    /// Runs a command in a session of its own, between marks.
     fn output_separately(&self, command: &CommandLine) -> Result<Output, ExecError> {
-        run_to_end(&self.wrap(&command.clone().env("LC_ALL", "C"))?, None)
+        let marks = Marks::new();
+        let found = run_to_end(&self.wrap(&command.between_marks(&marks)?)?, None)?;
+        let stdout = marks.between(&found.stdout).map(str::to_owned);
+        let Some(stdout) = stdout else {
+            // The session ended before the command did.
+            self.check(&found.stderr)?;
+            let streams = [found.stderr.trim(), found.stdout.trim()];
+            let why = streams.into_iter().find(|s| !s.is_empty()).unwrap_or("no output");
+            return Err(shell::lost(&self.host, why).into());
+        };
+        let stderr = marks.between(&found.stderr).map(str::to_owned).unwrap_or(found.stderr);
+        Ok(Output { status: found.status, stdout, stderr })
     }
 
     fn open_runner(&self) -> Result<Runner, ExecError> {
-        let line = self.wrap(&CommandLine::new("sh").arg("-c").arg(runner::script()))?;
+        let marks = Marks::new();
+        let line = self.wrap(&CommandLine::new("sh").arg("-c").arg(runner::script(&marks)))?;
         let lost = |stderr: &str| shell::lost(&self.host, stderr);
-        Shell::start_with(&self.host, &line, &lost).map(Runner::new)
+        Shell::start_with(&self.host, (&line, marks), &lost).map(Runner::new)
     }
 
     /// Returns the ssh command that runs `command`. If the master is gone, ssh opens a new connection.
@@ -165,6 +185,11 @@ impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Link({})", self.destination)
     }
+}
+
+/// pgio parses the output of its own commands, which the runner's locale does not reach in a session of their own.
+fn in_our_locale(command: &CommandLine) -> CommandLine {
+    command.clone().env("LC_ALL", "C")
 }
 
 /// Appends the destination after `--`, so that it cannot be parsed as an option.

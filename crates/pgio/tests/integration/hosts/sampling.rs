@@ -51,7 +51,7 @@ fn differing_clocks_are_reported() {
     let fake = sshd.path("date");
     fs::write(&fake, "#!/bin/sh\nexec /bin/date -d '+10 seconds' \"$@\"\n").unwrap();
     fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
-    let key = fs::read_to_string(sshd.path("authorized_keys")).unwrap();
+    let key = fs::read_to_string(sshd.path("user_key.pub")).unwrap();
     let bin = fake.parent().unwrap().display();
     let forced = format!(
         "command=\"PATH={bin}:$PATH; export PATH; eval \\\"$SSH_ORIGINAL_COMMAND\\\"\" {key}"

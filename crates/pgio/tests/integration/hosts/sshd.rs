@@ -17,6 +17,10 @@ use crate::polling::wait_until;
 
 const SSHD: &str = "/usr/sbin/sshd";
 
+/// Start-up files of a login shell may print anything, with what pgio's own scripts answer in it.
+const NOISY_SHELL: &str = "printf 'Welcome to box\\nready /tmp/evil '; (eval \\\"$SSH_ORIGINAL_COMMAND\\\"); \
+                           status=$?; echo bye; exit $status";
+
 pub(crate) struct Sshd {
     directory: TempDir,
     port: u16,
@@ -42,7 +46,9 @@ impl Sshd {
         let started = (0..10).find_map(|_| listen(directory.path()));
         let (port, child) = started.expect("sshd listens");
         let sshd = Sshd { directory, port, child };
-        fs::copy(sshd.path("user_key.pub"), sshd.path("authorized_keys")).unwrap();
+        let key = fs::read_to_string(sshd.path("user_key.pub")).unwrap();
+        fs::write(sshd.path("authorized_keys"), format!("command=\"{NOISY_SHELL}\" {key}"))
+            .unwrap();
         let key = fs::read_to_string(sshd.path("host_key.pub")).unwrap();
         fs::write(sshd.path("known_hosts"), format!("[127.0.0.1]:{port} {key}")).unwrap();
         let dir = sshd.directory.path().display();
