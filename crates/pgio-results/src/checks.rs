@@ -63,7 +63,7 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         IN_FORCE,
         "a value read before, during or after the window differs from what the condition requires",
-        "",
+        "sessions that may be a command's began in the window without its options, so that nothing proves its settings there",
         "find out what changes it, then run again",
     ),
     def(

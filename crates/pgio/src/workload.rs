@@ -54,6 +54,7 @@ pub use error::EngineError;
 pub use mail::Mail;
 pub use outcome::{Counted, Progress, WindowEvent, WindowOutcome};
 pub use participants::{Generator, Part, Participants, Remote, Setup};
+use pgio_connect::ConnectParams;
 use pgio_results::model::{Check, DatasetInfo, WorkloadInfo};
 pub use plan::SHORTEST_TURN;
 pub use pool::SessionPool;
@@ -129,6 +130,14 @@ pub trait Workload: Send + Sync {
     /// How a condition's settings of sessions reach the sessions that do the work.
     fn session_settings(&self) -> SessionSettings {
         SessionSettings::OnceOpen
+    }
+    /// Refuses settings of a condition that would not be in force in sessions that start with them.
+    fn check_settings(
+        &self,
+        _params: &ConnectParams,
+        _settings: &[(String, String)],
+    ) -> Result<(), EngineError> {
+        Ok(())
     }
     /// Sessions that several drivers can divide; none: each does the whole work on its own host.
     fn divisible(&self) -> Option<u32> {

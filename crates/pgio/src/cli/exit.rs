@@ -235,7 +235,10 @@ coded! {
         _ => REFUSED,
     },
     CommandError => |e| match e {
-        CommandError::Missing { .. } | CommandError::NotOurs(_) | CommandError::Refused(_) => REFUSED,
+        CommandError::Missing { .. }
+        | CommandError::NotOurs(_)
+        | CommandError::NotInForce { .. }
+        | CommandError::Refused(_) => REFUSED,
         CommandError::Host(_) => CONNECT,
         CommandError::Connect(source) => source.code(),
         CommandError::Stopped => INTERRUPTED,
@@ -277,7 +280,7 @@ coded! {
         LiveError::StoredSlice => FILES,
         LiveError::Server(_) | LiveError::OtherVersion { .. } | LiveError::Cycles { .. } | LiveError::Joint { .. } | LiveError::Weave(_) | LiveError::ShortSlices(_) => REFUSED,
         LiveError::Engine(source) => source.code(),
-        LiveError::Room { source, .. } => source.code(),
+         LiveError::Settings { source, .. } | LiveError::Room { source, .. } => source.code(),
         LiveError::Dataset(source) => source.code(),
         LiveError::Postgres(_) => TRIAL,
     },

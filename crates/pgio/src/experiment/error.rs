@@ -14,6 +14,8 @@ use pgio_results::store::StoreError;
 pub enum LiveError {
     #[error("condition `{condition}`")]
     Treatment { condition: String, source: Box<TreatmentError> },
+    #[error("condition `{condition}`")]
+    Settings { condition: String, source: Box<EngineError> },
     /// `beside` names the background work that needs connections as well, if any.
     #[error("condition `{condition}`{beside}")]
     Room { condition: String, beside: String, source: Box<EngineError> },

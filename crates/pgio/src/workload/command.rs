@@ -84,7 +84,9 @@ impl Command {
         programs::check(spec, lines, &host)?;
         // One password serves all hosts; anything else was refused above.
         let secret = params.password_for(&params.hosts[0]);
-        Ok(Command { settings, host, secret, last_setup: LastSetup::default() })
+        let command = Command { settings, host, secret, last_setup: LastSetup::default() };
+        command.read_back(params, &[])?;
+        Ok(command)
     }
 
     /// Shares the record of the last setup with commands that use the same data, such as those of a sweep's
@@ -114,7 +116,8 @@ impl Command {
             settings: self.settings.clone(),
             runner,
             environment,
-            pinned: BTreeMap::new(),
+            // Before any line of the command, which might drop the user's tables.
+            pinned: self.read_back(&setup.params, &setup.settings)?,
             stop: setup.stop.clone(),
             opener: setup.opener.clone(),
             unclean: false,
@@ -130,7 +133,42 @@ impl Command {
         derive(setup.seed, "command", u64::from(setup.first_session()))
     }
 
-    /// Warms up and reads the condition's settings back.
+    /// Starts a session with the command's options, and returns the condition's settings as it has them. Refuses the
+    /// command if they, or the schema, are not in force there: a pooler may drop options without an error.
+    fn read_back(
+        &self,
+        params: &ConnectParams,
+        settings: &[(String, String)],
+    ) -> Result<BTreeMap<String, String>, CommandError> {
+        let mut pinned = BTreeMap::new();
+        let schema = self.settings.spec.schema.as_deref();
+        if schema.is_none() && settings.is_empty() {
+            return Ok(pinned);
+        }
+        let environment = CommandEnvironment::new(&self.settings, params, settings, 0, "");
+        let mut params = params.clone();
+        params.options = Some(environment.options);
+        let mut session = pgio_connect::connect(&params)?;
+        let wanted = settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        for (name, value) in schema.map(|schema| ("search_path", schema)).into_iter().chain(wanted)
+        {
+            // A value has several spellings; setting it again shows the server's.
+            let sql = "SELECT pg_catalog.current_setting($1), pg_catalog.set_config($1, $2, true)";
+            let row = session.query_one(sql, &[&name, &value]);
+            let read = row.and_then(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+            let (found, expected): (String, String) = read
+                .map_err(|source| CommandError::Postgres { doing: "reading a setting", source })?;
+            if found != expected {
+                return Err(CommandError::NotInForce { name: name.to_owned(), found, expected });
+            }
+            if schema.is_none() || name != "search_path" {
+                pinned.insert(name.to_owned(), found);
+            }
+        }
+        Ok(pinned)
+    }
+
+    /// Warms up.
     fn warm_up(
         &self,
         mut prepared: PreparedCommand,
@@ -153,7 +191,6 @@ impl Command {
             });
             ran.and_then(|done| done.seconds)?;
         }
-        prepared.pinned = read_back(&setup.params, &prepared.environment.options, &setup.settings)?;
         Ok(prepared)
     }
 
@@ -198,6 +235,9 @@ impl Command {
             .run(&job(&self.settings, "setup", line, environment), stop, &mut |_, _| {})?
             .seconds?;
         if let Some(name) = schema {
+            if schema::is_empty(admin, name)? {
+                return Err(CommandError::Elsewhere(name.clone()));
+            }
             schema::vacuum_tables(admin, name)?;
         }
         // Write the loaded data before the window. If the role may not do that, the trial has warned
@@ -311,6 +351,14 @@ impl Workload for Command {
         Ok(Box::new(Completed { prepared, complete }))
     }
 
+    fn check_settings(
+        &self,
+        params: &ConnectParams,
+        settings: &[(String, String)],
+    ) -> Result<(), EngineError> {
+        Ok(self.read_back(params, settings).map(drop)?)
+    }
+
     fn check_drivers(&self, drivers: &dyn Remote, stop: &Stop) -> Result<(), EngineError> {
         drivers.check(self.driver_work(), stop)
     }
@@ -326,30 +374,6 @@ impl Workload for Command {
             _ => Ok(()),
         }
     }
-}
-
-/// Returns the condition's settings as a session with the same options sees them.
-fn read_back(
-    params: &ConnectParams,
-    options: &str,
-    settings: &[(String, String)],
-) -> Result<BTreeMap<String, String>, CommandError> {
-    let mut pinned = BTreeMap::new();
-    if settings.is_empty() {
-        return Ok(pinned);
-    }
-    let mut params = params.clone();
-    params.options = Some(options.to_owned());
-    // As the program's own sessions, with the user's search_path.
-    let mut session = pgio_connect::connect(&params)?;
-    for (name, _) in settings {
-        let found = session
-            .query_one("SELECT pg_catalog.current_setting($1)", &[name])
-            .and_then(|row| row.try_get(0))
-            .map_err(|source| CommandError::Postgres { doing: "reading a setting", source })?;
-        pinned.insert(name.clone(), found);
-    }
-    Ok(pinned)
 }
 
 #[cfg(test)]

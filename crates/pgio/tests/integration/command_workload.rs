@@ -57,7 +57,7 @@ fn output(dir: &Workdir, name: &str) -> String {
 }
 
 /// A line of a shell whose one number is `value`.
-fn prints(text: &str) -> String {
+pub(crate) fn prints(text: &str) -> String {
     format!(
         "run = {text:?}\nmetric = [{{ name = \"rate\", unit = \"things/s\", better = \"higher\", \
          regex = \"^rate (\\\\S+)\" }}]"
@@ -191,6 +191,34 @@ fn a_program_that_ignores_pgoptions_fails_a_condition_with_a_setting() {
     let text = experiment(&target, ONCE, &prints("sleep 0.5; echo rate 1"), &[("a", "")]);
     fs::remove_dir_all(dir.out()).unwrap();
     dir.compare(&text).expect(0, &[]);
+}
+
+/// A program may take PGAPPNAME from the environment and not PGOPTIONS.
+#[test]
+fn a_session_without_the_options_proves_nothing_although_it_has_the_environments_name() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let target = format!("dsn = {dsn:?}");
+    let session = "psql -qAtX -c 'SELECT pg_sleep(0.8)'";
+    let trial = |program: &str| {
+        let dir = Workdir::new();
+        let conditions = [("a", "work_mem = \"8MB\"")];
+        dir.compare(&experiment(&target, ONCE, &prints(program), &conditions));
+        dir.trials().remove(0)
+    };
+    let without = trial(&format!("PGOPTIONS= {session}; echo rate 1"));
+    let error = without["outcome"]["error"].as_str().unwrap_or_else(|| panic!("{without:#}"));
+    assert!(error.contains("pgio saw no session with it"), "{error}");
+    let both = trial(&format!("PGOPTIONS= {session} & {session}; wait; echo rate 1"));
+    let checks = both["checks"].as_array().unwrap();
+    let check = checks.iter().find(|check| check["id"] == "treatment-in-force").unwrap();
+    assert_eq!(check["verdict"], "warning", "{check}");
+    assert!(check["message"].as_str().unwrap().contains("not proven"), "{check}");
+    let workload = format!(
+        "schema = \"pgio_command\"\nsetup = \"PGOPTIONS= psql -qXc 'CREATE TABLE elsewhere ()'\"\n{}",
+        prints("echo rate 1")
+    );
+    let error = failure(&dsn, &workload);
+    assert!(error.contains("setup left the schema pgio_command empty"), "{error}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use pgio::pg::server;
 use serde_json::Value;
 
+use crate::command_workload;
 use crate::fixture::{
     INSTALLED, NEWEST, changed_primary, connect, fresh_database, shared_pair, shared_primary,
 };
@@ -180,7 +181,8 @@ fn keyword<'a>(dsn: &'a str, name: &str) -> &'a str {
     dsn.split(' ').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')).unwrap()
 }
 
-fn start_pooler(program: &Path, server: &str, mode: &str, dir: &Path) -> Pooler {
+/// `ignored` are startup parameters that it drops beside one that libpq-like drivers of Java send.
+fn start_pooler(program: &Path, server: &str, (mode, ignored): (&str, &str), dir: &Path) -> Pooler {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let database = keyword(server, "dbname");
     fs::write(
@@ -189,7 +191,7 @@ fn start_pooler(program: &Path, server: &str, mode: &str, dir: &Path) -> Pooler 
             "[databases]\n{database} = host={} port={} dbname={database} user=postgres\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
              auth_type = any\npool_mode = {mode}\ndefault_pool_size = 4\n\
-             ignore_startup_parameters = extra_float_digits\n",
+             ignore_startup_parameters = extra_float_digits{ignored}\n",
             keyword(server, "host"),
             keyword(server, "port"),
         ),
@@ -232,7 +234,7 @@ fn a_transaction_pooling_proxy_is_refused_and_a_session_pooling_one_is_not() {
         dir.pgio(&[&["run", "--connect-string", &pooler.dsn], &keys[..], &["3"]].concat())
     };
     let config = tempfile::tempdir().unwrap();
-    let transaction = start_pooler(&program, &server, "transaction", config.path());
+    let transaction = start_pooler(&program, &server, ("transaction", ""), config.path());
     run(&transaction).expect(4, &["transaction pooler"]);
     let text = experiment(&transaction.dsn, ONCE, "sessions = 3", &[("a", "")]);
     dir.compare(&text).expect(4, &["transaction pooler"]);
@@ -240,8 +242,41 @@ fn a_transaction_pooling_proxy_is_refused_and_a_session_pooling_one_is_not() {
     drop(transaction);
 
     let config = tempfile::tempdir().unwrap();
-    let session = start_pooler(&program, &server, "session", config.path());
+    let session = start_pooler(&program, &server, ("session", ""), config.path());
     run(&session).expect(0, &["RIOPS"]);
     let text = experiment(&session.dsn, ONCE, "sessions = 3", &[("a", "")]);
     dir.compare(&text).expect(0, &[]);
+}
+
+/// The usual advice against "unsupported startup parameter: options" makes a pooler drop them without a word.
+#[test]
+fn a_command_is_refused_where_a_pooler_drops_its_options() {
+    let Some(program) = pgbouncer() else { return };
+    let server = fresh_database(shared_primary(INSTALLED));
+    connect(&server)
+        .batch_execute("CREATE TABLE pgbench_accounts AS SELECT 'precious' AS mine")
+        .unwrap();
+    let config = tempfile::tempdir().unwrap();
+    let pooler = start_pooler(&program, &server, ("session", ",options"), config.path());
+    let dir = Workdir::new();
+    let compare = |workload: &str, setting: &str| {
+        let target = format!("dsn = {:?}", pooler.dsn);
+        dir.compare(&command_workload::experiment(
+            &target,
+            "blocks = 1\naa = false\nduration = \"500ms\"",
+            workload,
+            &[("a", ""), ("b", setting)],
+        ))
+    };
+    let preset = "preset = \"pgbench\"\nsessions = 1\nparameters = { scale = 1 }";
+    compare(preset, "").expect(4, &["search_path", "drops the options"]);
+    let sql = "SELECT mine, to_regnamespace('pgio_command') IS NULL FROM pgbench_accounts";
+    let row = connect(&server).query_one(sql, &[]).unwrap();
+    assert_eq!((row.get::<_, &str>(0), row.get::<_, bool>(1)), ("precious", true));
+    let program = command_workload::prints("psql -qAtX -c 'SELECT 1' && echo rate 1");
+    compare(&program, "synchronous_commit = \"off\"")
+        .expect(4, &["synchronous_commit was on instead of off", "drops the options"]);
+    assert!(!dir.out().exists());
+    // Nothing is asked of the sessions.
+    compare(&program, "").expect(0, &[]);
 }

@@ -220,15 +220,18 @@ fn refuse_useless_settings(
     prepared: &[Box<dyn Prepared>],
 ) -> Result<(), LiveError> {
     let workload = &target.workloads[cell.work];
-    let settings = prepared.iter().flat_map(|prepared| prepared.session_settings());
-    let names: Vec<String> = settings.map(|(name, _)| name).collect();
-    match useless_settings(&names, workload.session_settings(), &workload.info().kind) {
-        None => Ok(()),
-        Some(why) => Err(LiveError::Treatment {
-            condition: cell.title.clone(),
-            source: Box::new(TreatmentError::Refused(why)),
-        }),
+    let settings: Vec<(String, String)> =
+        prepared.iter().flat_map(|prepared| prepared.session_settings()).collect();
+    let names: Vec<String> = settings.iter().map(|(name, _)| name.clone()).collect();
+    let condition = || cell.title.clone();
+    if let Some(why) = useless_settings(&names, workload.session_settings(), &workload.info().kind)
+    {
+        let source = Box::new(TreatmentError::Refused(why));
+        return Err(LiveError::Treatment { condition: condition(), source });
     }
+    workload
+        .check_settings(&target.params, &settings)
+        .map_err(|source| LiveError::Settings { condition: condition(), source: Box::new(source) })
 }
 
 /// Returns why settings of sessions would have no effect on a workload of this kind, if so.

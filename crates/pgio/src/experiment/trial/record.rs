@@ -184,6 +184,14 @@ pub(super) fn record_program_output(trial: &mut Trial, output: &ProgramOutput) {
         found: output.sessions.to_string(),
         expected: None,
     });
+    if output.unproven > 0 {
+        trial.evidence.push(Evidence {
+            when: When::During,
+            what: trial_checks::UNPROVEN.to_owned(),
+            found: output.unproven.to_string(),
+            expected: None,
+        });
+    }
 }
 
 fn put_latencies(metrics: &mut BTreeMap<String, Metric>, class: Class, h: &Histogram) {

@@ -1,9 +1,15 @@
 //! The server processes that serve a command. They are identified by the application name in the
-//! command's environment; polling stops once they are found.
+//! command's environment, and reported once they are found.
+//!
+//! Where that name stands in PGOPTIONS, it shows which sessions took those. A session of the same role and database
+//! that began meanwhile without it may be the program's, too; polling goes on to count those.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use postgres::Client;
+
+use super::environment::CommandEnvironment;
 
 /// The processes must stay the same this long: a program may connect briefly before it opens its
 /// working sessions.
@@ -27,10 +33,27 @@ pub(super) struct Backends {
     reported: bool,
     /// The largest number of processes seen at once.
     most: usize,
+    /// Whether sessions without the name are counted.
+    counts_unproven: bool,
+    /// The sessions without the name that were there before the program.
+    before: BTreeSet<i32>,
+    unproven: BTreeSet<i32>,
 }
 
 impl Backends {
-    pub(super) fn new(application_name: &str, expected: Option<u32>) -> Backends {
+    /// Call this before the program starts.
+    pub(super) fn new(
+        environment: &CommandEnvironment,
+        expected: Option<u32>,
+        admin: &mut Client,
+    ) -> Backends {
+        let mut backends = Backends::unseen(&environment.application_name, expected);
+        backends.counts_unproven = environment.name_proves_options;
+        backends.before = backends.others(admin);
+        backends
+    }
+
+    fn unseen(application_name: &str, expected: Option<u32>) -> Backends {
         let now = Instant::now();
         Backends {
             application_name: application_name.to_owned(),
@@ -41,13 +64,22 @@ impl Backends {
             stable_since: now,
             reported: false,
             most: 0,
+            counts_unproven: false,
+            before: BTreeSet::new(),
+            unproven: BTreeSet::new(),
         }
     }
 
     /// Returns the processes once, when they are stable.
     pub(super) fn poll(&mut self, admin: &mut Client) -> Option<Vec<i32>> {
         let now = Instant::now();
-        if self.reported || now < self.next_poll {
+        if now < self.next_poll || self.reported && !self.counts_unproven {
+            return None;
+        }
+        let others = self.others(admin);
+        self.unproven.extend(others.difference(&self.before));
+        if self.reported {
+            self.next_poll = now + SLOW_POLL_INTERVAL;
             return None;
         }
         let is_young = now - self.begun < SLOW_POLL_INTERVAL;
@@ -79,6 +111,24 @@ impl Backends {
         if self.reported { self.pids.len() } else { self.most }
     }
 
+    /// The number of sessions that may be the program's and lack its options.
+    pub(super) fn unproven(&self) -> usize {
+        self.unproven.len()
+    }
+
+    /// Returns the sessions of the same role in the same database that are not pgio's.
+    fn others(&self, admin: &mut Client) -> BTreeSet<i32> {
+        if !self.counts_unproven {
+            return BTreeSet::new();
+        }
+        let sql = "SELECT pid FROM pg_catalog.pg_stat_activity \
+                   WHERE usename = session_user AND datname = current_database() \
+                     AND backend_type = 'client backend' AND application_name NOT LIKE 'pgio%'";
+        // If the server is gone, the trial ends by other means.
+        let rows = admin.query(sql, &[]).unwrap_or_default();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
     fn pids(&self, admin: &mut Client) -> Result<Vec<i32>, postgres::Error> {
         let sql =
             "SELECT pid FROM pg_catalog.pg_stat_activity WHERE application_name = $1 ORDER BY 1";
@@ -102,7 +152,7 @@ mod tests {
 
     /// What is seen after so many milliseconds; returns when the sessions are reported, and how many.
     fn watch(expected: Option<u32>, seen: &[(u64, &[i32])]) -> (Option<u64>, usize) {
-        let mut backends = Backends::new("pgio", expected);
+        let mut backends = Backends::unseen("pgio", expected);
         let begun = backends.begun;
         let reported = seen.iter().find(|(after, pids)| {
             backends.note(pids.to_vec(), begun + Duration::from_millis(*after));

@@ -18,6 +18,8 @@ pub(super) fn combine(specs: &[MetricSpec], parts: &[(String, ProgramOutput)]) -
         stdout: texts(|part| &part.stdout),
         stderr: texts(|part| &part.stderr),
         sessions: parts.iter().map(|(_, part)| part.sessions).sum(),
+        // Each driver sees those of all.
+        unproven: parts.iter().map(|(_, part)| part.unproven).max().unwrap_or_default(),
     }
 }
 
@@ -83,6 +85,7 @@ mod tests {
             stdout: format!("rate {rate}\n"),
             stderr: String::new(),
             sessions: 2,
+            unproven: 0,
         }
     }
 

@@ -18,6 +18,8 @@ pub(super) struct CommandEnvironment {
     pub(super) application_name: String,
     /// PGOPTIONS: the settings of the sessions.
     pub(super) options: String,
+    /// Whether a session has the name only if it took its settings: both are in PGOPTIONS.
+    pub(super) name_proves_options: bool,
 }
 
 /// Refuses a target with several hosts if the program would always connect to the first one.
@@ -49,7 +51,9 @@ impl CommandEnvironment {
     ) -> CommandEnvironment {
         let spec = &settings.spec;
         let application_name = leftovers::application_name_of_command(&params.application_name);
-        let options = options(params.options.as_deref(), spec.schema.as_deref(), pinned);
+        let name_proves_options = spec.schema.is_some() || !pinned.is_empty();
+        let name = name_proves_options.then_some(application_name.as_str());
+        let options = options(params.options.as_deref(), spec.schema.as_deref(), pinned, name);
         let (host, port) = match &params.hosts[0] {
             Endpoint::Socket { dir, port } => (dir.display().to_string(), port),
             Endpoint::Tcp { host, port, .. } => (host.clone(), port),
@@ -82,13 +86,15 @@ impl CommandEnvironment {
 
         let mut env: Vec<(String, String)> =
             params.environment().into_iter().map(|(name, v)| (name.to_owned(), v)).collect();
-        env.push(("PGAPPNAME".to_owned(), application_name.clone()));
+        // An empty one keeps libpq from sending a name of the program's, which would replace that of PGOPTIONS.
+        let name = if name_proves_options { "" } else { &application_name };
+        env.push(("PGAPPNAME".to_owned(), name.to_owned()));
         if !options.is_empty() {
             env.push(("PGOPTIONS".to_owned(), options.clone()));
         }
         let filled = |text: &Template| text.fill(&|name| values.get(name).cloned());
         env.extend(spec.env.iter().map(|(name, text)| (name.clone(), filled(text))));
-        CommandEnvironment { values, env, application_name, options }
+        CommandEnvironment { values, env, application_name, options, name_proves_options }
     }
 
     pub(super) fn value(&self, placeholder: &str) -> Option<String> {
@@ -98,13 +104,19 @@ impl CommandEnvironment {
 
 /// Returns the target's own options, then those of this command's sessions. The search path is the
 /// schema alone, without `public`: a `DROP TABLE IF EXISTS` finds only the command's tables.
-fn options(own: Option<&str>, schema: Option<&str>, pinned: &[(String, String)]) -> String {
+fn options(
+    own: Option<&str>,
+    schema: Option<&str>,
+    pinned: &[(String, String)],
+    application_name: Option<&str>,
+) -> String {
     let escaped = |value: &str| -> String {
         let special = |c: char| c.is_ascii_whitespace() || c == '\\';
         value.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
     };
     let schema = schema.map(|name| ("search_path", name));
     let settings = schema.into_iter().chain(pinned.iter().map(|(n, v)| (n.as_str(), v.as_str())));
+    let settings = settings.chain(application_name.map(|name| ("application_name", name)));
     let settings = settings.map(|(name, value)| format!("-c {name}={}", escaped(value)));
     let own = own.filter(|text| !text.is_empty()).map(str::to_owned);
     own.into_iter().chain(settings).collect::<Vec<_>>().join(" ")
@@ -163,10 +175,17 @@ mod tests {
         let env: BTreeMap<&str, &str> =
             found.env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         assert_eq!((env["PGHOST"], env["PGPORT"], env["PGDATABASE"]), ("h", "6432", "d"));
-        assert_eq!(env["PGAPPNAME"], "pgio:1 command");
-        assert_eq!(env["PGOPTIONS"], "-c a=b -c search_path=pgio_command -c work_mem=4\\ MB");
+        assert_eq!(env["PGAPPNAME"], "");
+        assert_eq!(
+            env["PGOPTIONS"],
+            "-c a=b -c search_path=pgio_command -c work_mem=4\\ MB -c application_name=pgio:1\\ command"
+        );
         assert_eq!(env["X"], "28 in /tmp/x");
         assert!(!format!("{found:?}").contains("geheim"));
+        let mut bare = settings();
+        bare.spec.schema = None;
+        let env = CommandEnvironment::new(&bare, &params, &[], 0, "").env;
+        assert!(env.contains(&("PGAPPNAME".to_owned(), "pgio:1 command".to_owned())), "{env:?}");
     }
 
     #[test]

@@ -31,9 +31,17 @@ pub enum CommandError {
     )]
     NotOurs(String),
     #[error(
-        "the condition sets {settings} in the command's sessions, but pgio saw no session with it: programs that use libpq take PGOPTIONS and PGAPPNAME from the environment; for other programs, set it for all sessions, for example with ALTER ROLE"
+        "the condition sets {settings} in the command's sessions, but pgio saw no session with it: programs that use libpq take PGOPTIONS from the environment; for other programs, set it for all sessions, for example with ALTER ROLE"
     )]
     Unproven { settings: String },
+    #[error(
+        "{name} was {found} instead of {expected} in a session that began with the command's PGOPTIONS: a pooler that drops the options of sessions (ignore_startup_parameters of PgBouncer) may be in between; connect to the server itself"
+    )]
+    NotInForce { name: String, found: String, expected: String },
+    #[error(
+        "setup left the schema {0} empty: its sessions did not take search_path from PGOPTIONS, as programs that use libpq do, and may have changed tables elsewhere; have the program use the schema by its own means, or set schema = \"\" and give it a database of its own"
+    )]
+    Elsewhere(String),
     #[error("{0}")]
     Refused(String),
     #[error("{doing} failed: {}", words::message(.source))]

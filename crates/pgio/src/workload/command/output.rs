@@ -31,6 +31,8 @@ pub struct ProgramOutput {
     pub stderr: String,
     /// The number of its sessions; the largest number seen at once if they changed all the time.
     pub sessions: usize,
+    /// The number of sessions without its options that began meanwhile, as the same role in the same database.
+    pub unproven: usize,
 }
 
 /// The beginning of an output line, small enough to be copied about with every sign of progress.

@@ -64,8 +64,7 @@ impl Participants for PreparedCommand {
         let start = Start::agree_on_window(self.opener.as_ref(), admin, Duration::ZERO)?;
         wait_until(start.at);
         let job = job(&self.settings, "run", &self.settings.spec.run, &self.environment);
-        let mut backends =
-            Backends::new(&self.environment.application_name, self.settings.divisible());
+        let mut backends = Backends::new(&self.environment, self.settings.divisible(), admin);
         let mut opened = None;
         let ran = self.runner.run(&job, &self.stop, &mut |began, line| {
             if opened.is_none() {
@@ -103,7 +102,8 @@ impl Participants for PreparedCommand {
             (Ok(metrics), Ok(())) => (metrics, None),
             (Err(error), _) | (Ok(_), Err(error)) => (BTreeMap::new(), Some(error.into())),
         };
-        let output = ProgramOutput { metrics, stdout, stderr, sessions: backends.sessions() };
+        let (sessions, unproven) = (backends.sessions(), backends.unproven());
+        let output = ProgramOutput { metrics, stdout, stderr, sessions, unproven };
         listener(admin, WindowEvent::Output(Box::new(output)));
         let started = start.epoch + opened.saturating_duration_since(start.at).as_secs_f64();
         Ok(WindowOutcome { seconds: took.as_secs_f64(), error, ..WindowOutcome::new(started) })
@@ -137,7 +137,7 @@ impl PreparedCommand {
             });
         }
         let metrics = extract::metrics(specs, &CapturedOutput { stdout, stderr, files })?;
-        // A session that took its name from the environment took the options from there, too.
+        // With settings, a session has the name only if it took both from PGOPTIONS.
         if sessions == 0 && !self.pinned.is_empty() {
             let names: Vec<&str> = self.pinned.keys().map(String::as_str).collect();
             return Err(CommandError::Unproven { settings: names.join(", ") });

@@ -79,6 +79,15 @@ pub(super) fn remove(admin: &mut Client, name: &str) -> Result<(), CommandError>
     admin.batch_execute(&sql).map_err(failed("dropping the schema"))
 }
 
+/// Returns whether nothing is in the schema, of which kind ever.
+pub(super) fn is_empty(admin: &mut Client, name: &str) -> Result<bool, CommandError> {
+    let sql = "SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_depend d \
+               JOIN pg_catalog.pg_namespace n ON d.refobjid = n.oid \
+               WHERE d.refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass AND n.nspname = $1)";
+    let row = admin.query_one(sql, &[&name]).map_err(failed("looking at the schema"))?;
+    Ok(row.get(0))
+}
+
 /// Vacuums and analyzes the loaded tables, so that the first trial does not set hint bits or gather
 /// statistics.
 pub(super) fn vacuum_tables(admin: &mut Client, name: &str) -> Result<(), CommandError> {
