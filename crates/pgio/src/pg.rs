@@ -20,3 +20,15 @@ pub mod standby_names;
 pub mod trust;
 pub mod values;
 pub mod words;
+
+use crate::host::exec::CommandLine;
+
+/// A function for scripts: `postmaster_of PID`. The one rule by which processes of a server are known on its host.
+pub const POSTMASTER_OF: &str = include_str!("pg/postmaster.sh");
+
+/// Returns the command that prints the first process of the server that a process belongs to; it fails if that is no
+/// process of PostgreSQL.
+pub fn postmaster_of(pid: i32) -> CommandLine {
+    let script = format!("{POSTMASTER_OF}postmaster_of \"$1\"");
+    CommandLine::new("sh").args(["-c", &script, "sh", &pid.to_string()])
+}

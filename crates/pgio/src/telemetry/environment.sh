@@ -7,7 +7,7 @@ look=$1
 shift
 
 show() { # NAME FILE: prints the first line of a readable file
-    [ -r "$2" ] && read -r value 2>/dev/null <"$2" && echo "$1 $value"
+    [ -r "$2" ] && read -r value 2>/dev/null <"$2" && printf '%s\n' "$1 $value"
 }
 
 show kernel /proc/sys/kernel/osrelease
@@ -22,15 +22,15 @@ governors() { # FILE ...
         done
         case $all in
         '') ;;
-        *,*) echo "governor $all" ;;
-        *) echo "governor $only" ;;
+        *,*) printf '%s\n' "governor $all" ;;
+        *) printf '%s\n' "governor $only" ;;
         esac
     }
 }
 governors /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor
 # Not by read alone, which takes single bytes: these files end after the first.
 grep -Hs . /proc/sys/vm/dirty_* | while IFS=: read -r file value; do
-    echo "vm.${file##*/} $value"
+    printf '%s\n' "vm.${file##*/} $value"
 done
 show transparent_hugepage /sys/kernel/mm/transparent_hugepage/enabled
 for device; do
@@ -53,7 +53,7 @@ configured() { # POSTMASTER DIRECTORY SETTING
     # A second line would pass for another fact.
     case $value:$2 in
     :* | *"$newline"*) ;;
-    *) echo "standby $3 $value $2" ;;
+    *) printf '%s\n' "standby $3 $value $2" ;;
     esac
 }
 ids() { # PID: prints user and group; nothing if the program runs with rights that its user lacks
@@ -75,7 +75,9 @@ standbys() {
         [ "$owner" = "$(ids "${receiver##*/}")" ] || continue
         set -- $owner
         # PostgreSQL refuses to run as root.
-        [ $# = 2 ] && [ "$1" != 0 ] && [ "${executable##*/}" = postgres ] || continue
+        [ $# = 2 ] && [ "$1" != 0 ] || continue
+        # To be run, it must be a program of PostgreSQL; EDB's has another name.
+        case ${executable##*/} in postgres | edb-postgres) ;; *) continue ;; esac
         # A program of a container must not run outside of it, and its path leads to another one here.
         [ "/proc/$postmaster/root" -ef / ] && [ "/proc/$postmaster/exe" -ef "$executable" ] || continue
         protected "$1" "$executable" && protected "$1" "${executable%/*}" || continue

@@ -14,11 +14,11 @@ use super::environment::{self, Selection, Standbys};
 use super::session::{self, WatchedServer};
 use super::standbys::{self, OwnStandby, StandbySource};
 use super::storage::{self, ServerDirectory};
-use crate::host::exec::{CommandLine, Exec};
+use crate::host::exec::Exec;
 use crate::host::storage::{path_of, stack};
 use crate::host::{Host, Hosts, LOCAL};
-use crate::pg::quote;
 use crate::pg::server::{DIRECTORIES_GRANT, Server, directories, system_identifier};
+use crate::pg::{postmaster_of, quote};
 use pgio_connect::{ConnectParams, Endpoint};
 use pgio_results::Warning;
 use pgio_results::telemetry::{Probes, Storage};
@@ -166,20 +166,17 @@ impl TelemetrySources {
         &self.warnings
     }
 
-    /// Returns the host if the admin session's backend is a PostgreSQL process there. The program
-    /// name is checked too, because other machines use the same process ids.
+    /// Returns the host if the admin session's backend is a PostgreSQL process there: other machines use the same
+    /// process ids.
     fn find_server(&self, name: &str, admin: &mut Client) -> Result<Arc<Host>, String> {
         let host = self.hosts.get(name).ok_or_else(|| format!("unknown host {name}"))?;
         let pid: i32 = admin
             .query_one("SELECT pg_backend_pid()", &[])
             .and_then(|row| row.try_get(0))
             .map_err(|e| crate::pg::words::message(&e))?;
-        let comm = CommandLine::new("cat").arg(format!("/proc/{pid}/comm"));
-        match host.run(&comm) {
-            Ok(program) if ["postgres", "postmaster"].contains(&program.trim()) => {
-                Ok(Arc::clone(host))
-            }
-            _ => Err(format!("host {name} has no PostgreSQL process {pid}")),
+        match host.run(&postmaster_of(pid)) {
+            Ok(_) => Ok(Arc::clone(host)),
+            Err(_) => Err(format!("host {name} has no PostgreSQL process {pid}")),
         }
     }
 

@@ -9,6 +9,7 @@ mod reloading;
 mod restarting;
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -194,6 +195,34 @@ fn a_users_server_is_restarted_for_a_setting_and_restored() {
 
     let without = text.replace("control = \"pg_ctl\"", "");
     Workdir::new().compare(&without).expect(4, &["control = \"pg_ctl\""]);
+}
+
+/// EDB's server has another name, and packages of Red Hat start `postmaster`.
+#[test]
+fn a_server_whose_program_has_another_name_is_found_and_restarted() {
+    let (server, dir) = (Managed::start(""), Workdir::new());
+    let text =
+        experiment_on(&server.target(), QUICK, "", &[("a", "max_connections = 50"), ("b", "")]);
+    for name in ["edb-postgres", "postmaster"] {
+        let program = server.path().join(name);
+        symlink(server.bin.join("postgres"), &program).unwrap();
+        server.stop();
+        let arguments = ["-p", program.to_str().unwrap(), "-D", server.data().to_str().unwrap()]
+            .map(str::to_owned);
+        let log = server.log().display().to_string();
+        let start = ["start", "-w", "-s", "-l", &log];
+        server.run("pg_ctl", &[&start[..], &arguments.each_ref().map(String::as_str)].concat());
+        let process = server.process().unwrap();
+        let comm = fs::read_to_string(format!("/proc/{process}/comm")).unwrap();
+        assert_eq!(comm.trim(), name);
+        let _ = fs::remove_dir_all(dir.out());
+        dir.compare(&text).expect(0, &[]);
+        for trial in dir.trials() {
+            assert!(failed_checks(&trial, "invalid").is_empty(), "{trial}");
+        }
+        let storage = &dir.trials()[0]["telemetry"]["storage"];
+        assert_ne!(storage.as_array().map(Vec::len), Some(0), "{name}");
+    }
 }
 
 #[test]

@@ -15,8 +15,7 @@ use super::{ControlError, Controller, Method, Plan, Program};
 use crate::config::experiment::ControlMethod;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::{Prefix, Rights, User};
-use crate::pg::pending;
-use crate::pg::words;
+use crate::pg::{POSTMASTER_OF, pending, words};
 
 const PROCESS: &str = include_str!("process.sh");
 
@@ -72,7 +71,8 @@ pub(super) fn plan(
     exec: &dyn Exec,
     method: &ControlMethod,
 ) -> Result<Plan, ControlError> {
-    let process = script(&Prefix::default(), PROCESS, &[&session.backend.to_string()]);
+    let text = format!("{POSTMASTER_OF}{PROCESS}");
+    let process = script(&Prefix::default(), &text, &[&session.backend.to_string()]);
     let found = Process::parse(&exec.run(&process)?);
     let Some(Process { pid, owner, unit, own_unit }) = found else {
         return Err(ControlError::NotVisible { host: host.to_owned() });
@@ -215,7 +215,8 @@ impl Process {
             match line.split_once(' ') {
                 Some(("main", number)) => pid = number.parse().ok(),
                 Some(("user", rest)) => {
-                    let mut words = rest.split(' ');
+                    // A name may have blanks.
+                    let mut words = rest.splitn(3, ' ');
                     let (uid, gid) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
                     owner = Some(User { uid, gid, name: words.next()?.to_owned() });
                 }

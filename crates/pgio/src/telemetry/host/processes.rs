@@ -110,10 +110,12 @@ impl Processes {
         self.by_pid.contains_key(&1)
     }
 
-    /// The postmaster of a backend; `None` if the process does not belong to PostgreSQL.
+    /// The postmaster of what is said to be a backend; `None` if the process does not belong to a server. A server's
+    /// processes are forks of its first one and have the name of its program, whichever that is.
     pub(super) fn postmaster_of(&self, backend: i32) -> Option<i32> {
-        let parent = self.postgres_process(backend)?.parent;
-        self.postgres_process(parent).map(|postmaster| postmaster.pid)
+        let backend = self.by_pid.get(&backend)?;
+        let parent = self.by_pid.get(&backend.parent)?;
+        (parent.name == backend.name).then_some(parent.pid)
     }
 
     /// Postmasters of the standbys of the servers under test.
@@ -210,12 +212,6 @@ impl Processes {
         }
         found
     }
-
-    fn postgres_process(&self, pid: i32) -> Option<&Process> {
-        let is_postgres =
-            |p: &&Process| p.name.contains("postgres") || p.name.contains("postmaster");
-        self.by_pid.get(&pid).filter(is_postgres)
-    }
 }
 
 #[cfg(test)]
@@ -238,10 +234,12 @@ mod tests {
             line(200, "postgres", 1, 7, 0),
             line(201, "postgres", 200, 8, 0),
             line(300, "sh", 1, 9, 0),
+            line(400, "edb-postgres", 1, 0, 0),
+            line(401, "edb-postgres", 400, 0, 0),
         ]
         .concat();
         let all = Processes::parse(&text, "/proc/201 7\n/proc/300 \n/proc/x 7\n", "");
-        assert_eq!(all.postmaster_of(101), Some(100));
+        assert_eq!((all.postmaster_of(101), all.postmaster_of(401)), (Some(100), Some(400)));
         assert_eq!(all.postmaster_of(300), None, "not PostgreSQL");
         assert_eq!(all.postmaster_of(100), None, "a postmaster is not a backend");
         assert_eq!(all.postmaster_of(999), None);

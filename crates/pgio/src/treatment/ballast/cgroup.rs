@@ -17,6 +17,7 @@ use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::check_writable;
+use crate::pg::POSTMASTER_OF;
 use crate::treatment::context::{Context, Machines};
 use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, failed_reading};
 use crate::treatment::error::TreatmentError;
@@ -43,7 +44,7 @@ const MAX_PAGE_BYTES: u64 = 65_536;
 const LIMIT: Duration = Duration::from_mins(10);
 
 fn call(function: &str, args: &[&str]) -> CommandLine {
-    let script = format!("{SCRIPT}\n{function} \"$@\"");
+    let script = format!("{POSTMASTER_OF}{SCRIPT}\n{function} \"$@\"");
     CommandLine::new("sh").args(["-c", &script, "sh"]).args(args).timeout(LIMIT)
 }
 

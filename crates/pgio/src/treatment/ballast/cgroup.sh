@@ -1,5 +1,5 @@
 # Limits the memory of a server's processes by a control group of our own, version 1 or 2.
-# Functions only; cgroup.rs calls one of them.
+# Functions only; cgroup.rs calls one of them, and adds postmaster.sh.
 LC_ALL=C
 export LC_ALL
 
@@ -23,21 +23,17 @@ group_of() {
     root=${mount% *}
     [ "$root" = / ] || path=${path#"$root"}
     directory=${mount#* }$path
-    echo "$version ${directory%/}"
+    printf '%s\n' "$version ${directory%/}"
 }
 
 # What there is around the server of backend $1.
 look() {
-    postmaster=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null)
-    case $(cat "/proc/${postmaster:-none}/comm" 2>/dev/null) in
-    postgres | postmaster) ;;
-    *) return 0 ;;
-    esac
+    postmaster=$(postmaster_of "$1") || return 0
     found=$(group_of "$postmaster") || return 0
     version=${found%% *}
     directory=${found#* }
-    echo "postmaster $postmaster"
-    echo "prior $directory"
+    printf '%s\n' "postmaster $postmaster"
+    printf '%s\n' "prior $directory"
     if [ "$version" = 1 ]; then
         ours=$directory/pgio-ballast-$postmaster
         limit=$directory/memory.limit_in_bytes
@@ -48,14 +44,14 @@ look() {
         [ -e "$directory/cgroup.type" ] || parent=$directory
         ours=$parent/pgio-ballast-$postmaster
         limit=$directory/memory.max
-        grep -qw memory "$parent/cgroup.subtree_control" 2>/dev/null || echo "uncontrolled $parent"
+        grep -qw memory "$parent/cgroup.subtree_control" 2>/dev/null || printf '%s\n' "uncontrolled $parent"
         partition=$(cat "$directory/cpuset.cpus.partition" 2>/dev/null)
-        [ "${partition:-member}" = member ] || echo "partition $partition"
+        [ "${partition:-member}" = member ] || printf '%s\n' "partition $partition"
         high=$directory/memory.high
-        [ -r "$high" ] && echo "limit $(cat "$high")"
+        [ -r "$high" ] && printf '%s\n' "limit $(cat "$high")"
     fi
-    echo "group $ours"
-    [ -r "$limit" ] && echo "limit $(cat "$limit")"
+    printf '%s\n' "group $ours"
+    [ -r "$limit" ] && printf '%s\n' "limit $(cat "$limit")"
     [ -d "$ours" ] && echo "exists"
     [ -w "${ours%/*}/cgroup.procs" ] && [ -w "$directory/cgroup.procs" ] &&
         [ -w /proc/sys/vm/drop_caches ] && echo "writable"
@@ -86,7 +82,7 @@ $inside
         *"
 $pid
 "*) ;;
-        *) if lives "$pid"; then echo "$pid"; fi ;;
+        *) if lives "$pid"; then printf '%s\n' "$pid"; fi ;;
         esac
     done
 }
@@ -99,7 +95,7 @@ lives() {
 }
 
 limit_of() {
-    if [ -e "$1/memory.max" ]; then echo "$1/memory.max"; else echo "$1/memory.limit_in_bytes"; fi
+    if [ -e "$1/memory.max" ]; then printf '%s\n' "$1/memory.max"; else printf '%s\n' "$1/memory.limit_in_bytes"; fi
 }
 
 # Gives group $2 of version 2 the limits of group $1 beside it, so that the server keeps those of its unit. A group of
@@ -111,9 +107,9 @@ take_over() {
         theirs=$(sort "$1/$file")
         [ "$theirs" = "$(sort "$2/$file" 2>/dev/null)" ] && continue
         # It takes one line at a time.
-        echo "$theirs" | while IFS= read -r line; do echo "$line" >"$2/$file"; done
+        printf '%s\n' "$theirs" | while IFS= read -r line; do printf '%s\n' "$line" >"$2/$file"; done
         [ "$theirs" = "$(sort "$2/$file")" ] && continue
-        echo "$2 cannot have the limit of the server's unit, $1/$file: $theirs" >&2
+        printf '%s\n' "$2 cannot have the limit of the server's unit, $1/$file: $theirs" >&2
         return 1
     done
 }
@@ -121,22 +117,22 @@ take_over() {
 # Moves the family of $3 from group $4 into group $1, which may have $2 bytes.
 enter() {
     mkdir "$1" || exit
-    echo "$2" >"$(limit_of "$1")" || exit
+    printf '%s\n' "$2" >"$(limit_of "$1")" || exit
     take_over "$4" "$1" || exit
     # Pages that were read before belong to the former group, and would stay as they are.
     sync
     echo 3 >/proc/sys/vm/drop_caches || exit
     # The postmaster first: what it starts from then on is born inside.
-    echo "$3" >"$1/cgroup.procs" || exit
+    printf '%s\n' "$3" >"$1/cgroup.procs" || exit
     round=0
     while [ $((round += 1)) -le 20 ]; do
         left=$(outside "$1" "$3")
         [ -n "$left" ] || return 0
         # One that has ended meanwhile is no loss.
-        for pid in $left; do echo "$pid" >"$1/cgroup.procs"; done 2>/dev/null
+        for pid in $left; do printf '%s\n' "$pid" >"$1/cgroup.procs"; done 2>/dev/null
         sleep 0.1
     done
-    echo "processes $left cannot be moved to $1" >&2
+    printf '%s\n' "processes $left cannot be moved to $1" >&2
     exit 1
 }
 
@@ -147,7 +143,7 @@ leave() {
     [ -d "$to" ] || to=${1%/*}
     round=0
     while inside=$(cat "$1/cgroup.procs") && [ -n "$inside" ] && [ $((round += 1)) -le 50 ]; do
-        for pid in $inside; do echo "$pid" >"$to/cgroup.procs"; done 2>/dev/null
+        for pid in $inside; do printf '%s\n' "$pid" >"$to/cgroup.procs"; done 2>/dev/null
     done
     # The kernel lets go of the last process a moment later.
     for attempt in 1 2 3 4 5 6 7 8 9; do
@@ -160,12 +156,12 @@ leave() {
 # How group $1 stands, with the family of $2; $3 is `all` where every process is to be looked for.
 state() {
     [ -d "$1" ] || return 0
-    echo "limit $(cat "$(limit_of "$1")")"
+    printf '%s\n' "limit $(cat "$(limit_of "$1")")"
     grep -qx "$2" "$1/cgroup.procs" && echo "postmaster"
     [ "$3" = all ] || return 0
-    echo "outside $(outside "$1" "$2" | wc -l)"
+    printf '%s\n' "outside $(outside "$1" "$2" | wc -l)"
     for file in memory.usage_in_bytes memory.current; do
-        [ -r "$1/$file" ] && echo "used $(cat "$1/$file")"
+        [ -r "$1/$file" ] && printf '%s\n' "used $(cat "$1/$file")"
     done
     return 0
 }

@@ -14,6 +14,7 @@ use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::pid_stat;
 use crate::host::rights::{Capability, check_writable};
 use crate::host::storage::{self, WholeDisk};
+use crate::pg;
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 use crate::treatment::record::Label;
@@ -278,13 +279,9 @@ impl Postmaster {
                 "process {backend} of pgio's session is not a PostgreSQL process on the host in [target]: check host; a server in a container has its own process numbers"
             ))
         };
-        let of = |pid: i32| {
-            let stat = CommandLine::new("cat").arg(format!("/proc/{pid}/stat"));
-            let process = pid_stat::parse(&host.output(&stat)?.stdout);
-            Ok::<_, TreatmentError>(process.filter(|p| steps::is_postgres(&p.name)))
-        };
-        let session = of(backend)?.ok_or_else(unknown)?;
-        let first = of(session.parent)?.ok_or_else(unknown)?;
+        let first = host.output(&pg::postmaster_of(backend))?.stdout;
+        let stat = CommandLine::new("cat").arg(format!("/proc/{}/stat", first.trim()));
+        let first = pid_stat::parse(&host.output(&stat)?.stdout).ok_or_else(unknown)?;
         let current_group = controller.group_of(host, first.pid)?.ok_or_else(unknown)?;
         let target_group = match controller.version {
             Version::V1 => "/".to_owned(),

@@ -194,15 +194,10 @@ pub(super) fn undo_pass_on(exec: &dyn Exec, group: &Path) -> Result<Undone, Trea
     }
 }
 
-/// The start time of a process of PostgreSQL; `None` without one of this number.
+/// The start time of a process; `None` without one of this number.
 fn start_ticks(exec: &dyn Exec, pid: i32) -> Result<Option<u64>, ExecError> {
     let stat = exec.output(&CommandLine::new("cat").arg(format!("/proc/{pid}/stat")))?;
-    let process = pid_stat::parse(&stat.stdout).filter(|p| is_postgres(&p.name));
-    Ok(process.map(|p| p.started_ticks))
-}
-
-pub(super) fn is_postgres(program: &str) -> bool {
-    ["postgres", "postmaster"].contains(&program)
+    Ok(pid_stat::parse(&stat.stdout).map(|process| process.started_ticks))
 }
 
 /// Returns whether a group of v2 passes the controller on; none if the group no longer exists.
