@@ -24,7 +24,7 @@ each='
     # A reader of mail moves files from one directory to the other: those are looked for again.
     for file do
         shift
-        if [ -e "$file" ]; then set -- "$@" "$file"; else echo "$file" >>"$work/gone"; fi
+        if [ -e "$file" ]; then set -- "$@" "$file"; else printf "%s\n" "$file" >>"$work/gone"; fi
     done
     [ $# -gt 0 ] || exit 0
     mkdir "$work/texts"
@@ -54,7 +54,7 @@ each='
     '\'' "$@" || {
         # One that went while it was read takes those beside it along, to the next time.
         for file do
-            [ -e "$file" ] || echo "$file" >>"$work/gone"
+            [ -e "$file" ] || printf "%s\n" "$file" >>"$work/gone"
         done
         [ -s "$work/gone" ] || exit 1
         rm -rf "$work/texts" "$work/these" "$work/names"
@@ -91,7 +91,7 @@ while [ $((round += 1)) -le 20 ]; do
     [ -e "$work/gone" ] || break
 done
 if [ -e "$work/gone" ]; then
-    echo "$(head -n 1 "$work/gone") cannot be removed, or its like is moved all the time: stop who reads this mail" >&2
+    printf '%s\n' "$(head -n 1 "$work/gone") cannot be removed, or its like is moved all the time: stop who reads this mail" >&2
     exit 1
 fi
 if [ -s "$work/all" ]; then

@@ -236,7 +236,8 @@ fn harmless_arguments(program: &str) -> &'static [&'static str] {
 
 /// Resolves programs to full paths, which sudoers requires; unknown programs stay unchanged.
 fn full_paths(exec: &dyn Exec, programs: &[&str]) -> Result<Vec<String>, ExecError> {
-    let find = "PATH=$PATH:/usr/sbin:/sbin; for p; do command -v \"$p\" || echo \"$p\"; done";
+    let find =
+        "PATH=$PATH:/usr/sbin:/sbin; for p; do command -v \"$p\" || printf '%s\\n' \"$p\"; done";
     let find = CommandLine::new("sh").args(["-c", find, "sh"]).args(programs).timeout(TIMEOUT);
     let found: Vec<String> = exec.output(&find)?.stdout.lines().map(str::to_owned).collect();
     Ok(if found.len() == programs.len() {
@@ -255,7 +256,7 @@ pub fn check_writable(
     files: &[&Path],
     sufficient: Option<Capability>,
 ) -> Result<(), RightsError> {
-    let script = "for file; do [ -w \"$file\" ] || { echo \"$file\"; exit; }; done";
+    let script = "for file; do [ -w \"$file\" ] || { printf '%s\\n' \"$file\"; exit; }; done";
     let ask = CommandLine::new("sh").args(["-c", script, "sh"]).args(files).timeout(TIMEOUT);
     match exec.run(&ask)?.trim_end() {
         "" => Ok(()),

@@ -11,6 +11,6 @@ receivers() { # WHICH: prints /proc/PID of walreceivers: all, or those of this s
         all) ;;
         *) [ "$1" = "$(system_identifier "$process")" ] || continue ;;
         esac
-        echo "$process"
+        printf '%s\n' "$process"
     done
 }

@@ -1,6 +1,8 @@
 # Prints the data directories of standbys on this host: the working directories of walreceivers;
 # argument: their system identifier, or `all`. Read-only.
 for process in $(receivers "$1"); do
-    readlink "$process/cwd" 2>/dev/null
+    directory=$(readlink "$process/cwd" 2>/dev/null) || continue
+    # A line break would begin another one.
+    [ "$(printf %s "$directory" | wc -l)" != 0 ] || printf '%s\n' "$directory"
 done
 exit 0

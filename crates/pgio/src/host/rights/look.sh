@@ -2,12 +2,12 @@
 LC_ALL=C
 PATH=$PATH:/usr/sbin:/sbin
 export LC_ALL PATH
-echo "uid $(id -u)"
-echo "name $(id -un 2>/dev/null || id -u)"
+printf '%s\n' "uid $(id -u)"
+printf '%s\n' "name $(id -un 2>/dev/null || id -u)"
 while read -r name value _; do
-    [ "$name" = CapEff: ] && echo "capabilities $value"
+    [ "$name" = CapEff: ] && printf '%s\n' "capabilities $value"
 done </proc/self/status
 for program in runuser setpriv su sudo; do
-    command -v "$program" >/dev/null 2>&1 && echo "has $program"
+    command -v "$program" >/dev/null 2>&1 && printf '%s\n' "has $program"
 done
 exit 0

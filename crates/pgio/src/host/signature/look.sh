@@ -5,11 +5,12 @@ PATH=$PATH:/usr/sbin:/sbin
 export LC_ALL PATH
 
 print() { # KIND FILE: prints the first line of a readable file
-    [ -r "$2" ] && read -r value 2>/dev/null <"$2" && echo "$1 $value"
+    [ -r "$2" ] && IFS= read -r value 2>/dev/null <"$2" && printf '%s\n' "$1 $value"
 }
 
-if real=$(readlink -f -- "$1") && [ -e "$real" ]; then
-    echo "path $real"
+# A line break would begin another fact.
+if real=$(readlink -f -- "$1") && [ -e "$real" ] && [ "$(printf %s "$real" | wc -l)" = 0 ]; then
+    printf '%s\n' "path $real"
 else
     echo "is nothing"
     exit 0
@@ -24,7 +25,7 @@ device_sector() { # sector size of the device below a file or directory, if its 
     [ ! -e "/sys/dev/block/$major:$minor" ] || sector "$(readlink -f "/sys/dev/block/$major:$minor")"
 }
 file_system() { # type of the file system that a file or directory lies on
-    echo "filesystem $(stat -f -c %T -- "$real")"
+    printf '%s\n' "filesystem $(stat -f -c %T -- "$real")"
 }
 swaps() {
     while read -r swap _; do
@@ -43,20 +44,20 @@ signatures() {
 if [ -d "$real" ]; then
     echo "is directory"
     set -- $(stat -f -c '%a %S' -- "$real")
-    echo "free $(($1 * $2))"
+    printf '%s\n' "free $(($1 * $2))"
     file_system
     device_sector
 elif [ -f "$real" ]; then
     echo "is file"
-    echo "bytes $(stat -c %s -- "$real")"
+    printf '%s\n' "bytes $(stat -c %s -- "$real")"
     set -- $(stat -c '%b %B' -- "$real")
-    echo "allocated $(($1 * $2))"
+    printf '%s\n' "allocated $(($1 * $2))"
     file_system
     device_sector
     for backing in /sys/block/loop*/loop/backing_file; do
-        [ -r "$backing" ] && read -r file 2>/dev/null <"$backing" && [ "$file" = "$real" ] || continue
+        [ -r "$backing" ] && IFS= read -r file 2>/dev/null <"$backing" && [ "$file" = "$real" ] || continue
         loop=${backing%/loop/backing_file}
-        echo "holder ${loop##*/}"
+        printf '%s\n' "holder ${loop##*/}"
     done
     swaps
     ! command -v wipefs >/dev/null 2>&1 || signatures
@@ -67,18 +68,18 @@ fi
 
 echo "is block"
 number=$((0x$(stat -c %t -- "$real"))):$((0x$(stat -c %T -- "$real")))
-echo "number $number"
+printf '%s\n' "number $number"
 entry=$(readlink -f "/sys/dev/block/$number")
-echo "name ${entry##*/}"
+printf '%s\n' "name ${entry##*/}"
 print sectors "$entry/size"
 print read-only "$entry/ro"
 sector "$entry"
 print backing "$entry/loop/backing_file"
 for above in "$entry"/holders/*; do
-    [ -e "$above" ] && echo "holder ${above##*/}"
+    [ -e "$above" ] && printf '%s\n' "holder ${above##*/}"
 done
 for part in "$entry"/*/partition; do
-    [ -e "$part" ] && part=${part%/partition} && echo "partition ${part##*/}"
+    [ -e "$part" ] && part=${part%/partition} && printf '%s\n' "partition ${part##*/}"
 done
 while read -r line; do
     printf 'mount %s\n' "$line"

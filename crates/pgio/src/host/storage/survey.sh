@@ -5,14 +5,15 @@ PATH=$PATH:/usr/sbin:/sbin # drbdsetup
 export LC_ALL PATH
 
 print() { # KIND NAME FILE: prints the first line of a readable file
-    [ -r "$3" ] && read -r value 2>/dev/null <"$3" && echo "$1 $2 $value"
+    [ -r "$3" ] && IFS= read -r value 2>/dev/null <"$3" && printf '%s\n' "$1 $2 $value"
 }
 
 for directory; do
     if real=$(readlink -f -- "$directory" 2>/dev/null) && [ -d "$real" ]; then
-        echo "directory $real"
+        # A line break is printed as byte 1: it would begin another fact.
+        printf 'directory %s\n' "$(printf %s "$real" | tr '\n' '\001')"
     else
-        echo "unreadable $directory"
+        echo unreadable
     fi
 done
 
@@ -26,10 +27,10 @@ for entry in /sys/class/block/*; do
     if [ -e "$entry/partition" ]; then
         disk=$(readlink -f "$entry")
         disk=${disk%/*}
-        echo "below $name ${disk##*/}"
+        printf '%s\n' "below $name ${disk##*/}"
     fi
     for slave in "$entry"/slaves/*; do
-        [ -e "$slave" ] && echo "below $name ${slave##*/}"
+        [ -e "$slave" ] && printf '%s\n' "below $name ${slave##*/}"
     done
     for attribute in scheduler write_cache fua rotational read_ahead_kb; do
         print "$attribute" "$name" "$entry/queue/$attribute"
@@ -44,12 +45,12 @@ done
 for entry in /sys/fs/btrfs/*/devices/*; do
     [ -e "$entry" ] || continue
     of=${entry%/devices/*}
-    echo "btrfs ${of##*/} ${entry##*/}"
+    printf '%s\n' "btrfs ${of##*/} ${entry##*/}"
 done
 
 # Kernel module 8.4 does not list DRBD's disks as slaves, so ask DRBD, which may require root.
 if [ -r /proc/drbd ]; then
     { drbdsetup show || sudo -n drbdsetup show; } </dev/null 2>/dev/null |
-        while read -r line; do echo "drbd - $line"; done
+        while read -r line; do printf '%s\n' "drbd - $line"; done
 fi
 exit 0

@@ -44,7 +44,9 @@ impl Tree {
         for line in text.lines() {
             let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
             match kind {
-                "directory" => tree.directories.push(Some(PathBuf::from(rest))),
+                "directory" => {
+                    tree.directories.push(Some(PathBuf::from(rest.replace('\u{1}', "\n"))));
+                }
                 "unreadable" => tree.directories.push(None),
                 "mount" => mountinfo.extend([rest, "\n"]),
                 _ => {

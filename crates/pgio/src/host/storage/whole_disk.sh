@@ -7,4 +7,4 @@ real=$(readlink -f -- "$1") && [ -b "$real" ] || exit 0
 number=$(stat -c '%t %T' -- "$real") || exit 0
 node=$(readlink -f "/sys/dev/block/$((0x${number% *})):$((0x${number#* }))") || exit 0
 [ -e "$node/partition" ] && node=${node%/*}
-read -r number <"$node/dev" && echo "$number ${node##*/}"
+read -r number <"$node/dev" && printf '%s\n' "$number ${node##*/}"

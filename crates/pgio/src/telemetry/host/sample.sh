@@ -1,7 +1,7 @@
 # Prelude: prints facts about the host and its sampling processes. host.rs adds receivers.sh before it
 # and the loop around answer().
-echo "self $$"
-echo "hertz $(getconf CLK_TCK 2>/dev/null || echo 100)"
+printf '%s\n' "self $$"
+printf '%s\n' "hertz $(getconf CLK_TCK 2>/dev/null || echo 100)"
 # The uptime dates the counters that follow it.
 files="/proc/uptime /proc/diskstats /proc/stat /proc/meminfo /proc/pressure/cpu /proc/pressure/io
     /proc/pressure/memory /proc/net/dev /proc/$$/stat"
@@ -9,7 +9,7 @@ files="/proc/uptime /proc/diskstats /proc/stat /proc/meminfo /proc/pressure/cpu 
 read -r parent </proc/$PPID/comm
 case $parent in
 sshd*)
-    echo "sshd $PPID"
+    printf '%s\n' "sshd $PPID"
     files="$files /proc/$PPID/stat"
     ;;
 esac
@@ -31,7 +31,7 @@ if [ -r /proc/drbd ]; then
             deviceminor) minor=${last%;} ;;
             disk\"*)
                 disk=${value#\"} disk=$(readlink -f "${disk%\";}")
-                echo "drbd $minor ${disk##*/} $resource"
+                printf '%s\n' "drbd $minor ${disk##*/} $resource"
                 ;;
             esac
         done
@@ -56,7 +56,7 @@ answer() {
         grep -Hs -e _bytes -e wchar /proc/[0-9]*/io
         echo '==> walreceivers <=='
         for receiver in $(receivers all); do
-            echo "$receiver $(system_identifier "$receiver")"
+            printf '%s\n' "$receiver $(system_identifier "$receiver")"
         done
         ;;
     *)

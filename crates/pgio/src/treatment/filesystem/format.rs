@@ -172,8 +172,7 @@ impl NewFileSystem {
     pub(super) fn check(&self, host: &Host, what: &str, bytes: u64) -> Result<(), TreatmentError> {
         self.tools(host)?;
         let device = self.device(host)?;
-        let search =
-            "PATH=$PATH:/usr/sbin:/sbin; for p; do command -v \"$p\" || echo \"lacks $p\"; done";
+        let search = "PATH=$PATH:/usr/sbin:/sbin; for p; do command -v \"$p\" || printf 'lacks %s\\n' \"$p\"; done";
         let search = CommandLine::new("sh").args(["-c", search, "sh"]).args(PROGRAMS);
         let output = host.output(&search.arg(self.program()))?.stdout;
         if let Some(program) = output.lines().find_map(|line| line.strip_prefix("lacks ")) {

@@ -3,7 +3,7 @@ cat /proc/self/mountinfo
 for list in /proc/fs/ext4/*/options; do
     name=${list%/options}
     if read -r device <"/sys/class/block/${name##*/}/dev"; then
-        echo "ext4 $device"
+        printf '%s\n' "ext4 $device"
         cat "$list"
     fi
 done 2>/dev/null

@@ -9,7 +9,7 @@ for directory in /proc/[0-9]*; do
     *) continue ;;
     esac
     if tr '\0' '\n' <"$directory/cmdline" | grep -qxF -e "$1"; then
-        echo "${directory#/proc/} ($name)"
+        printf '%s\n' "${directory#/proc/} ($name)"
     fi
 done 2>/dev/null
 exit 0

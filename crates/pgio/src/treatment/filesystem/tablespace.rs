@@ -31,7 +31,7 @@ use pgio_results::model::{Evidence, When};
 
 /// Prints whether a path exists, and the real path of the directory above it.
 const POINT_SCRIPT: &str = r#"if [ -e "$1" ] || [ -L "$1" ]; then echo there; fi
-[ -d "${1%/*}/" ] && echo "parent $(readlink -f -- "${1%/*}/")""#;
+[ -d "${1%/*}/" ] && printf 'parent %s\n' "$(readlink -f -- "${1%/*}/")""#;
 
 /// The treatment, the same in all phases.
 #[derive(Debug, Clone)]

@@ -4,6 +4,6 @@ PATH=$PATH:/usr/sbin:/sbin
 device=$(readlink -e -- "$1") || exit 0
 blkid -p -o value -s UUID -- "$device" 2>/dev/null && exit
 for link in /dev/disk/by-uuid/*; do
-    [ "$(readlink -e -- "$link")" = "$device" ] && echo "${link##*/}" && exit
+    [ "$(readlink -e -- "$link")" = "$device" ] && printf '%s\n' "${link##*/}" && exit
 done
 exit 0

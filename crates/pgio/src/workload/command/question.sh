@@ -27,7 +27,7 @@ out | err) tail -c "$most" "$dir/$ask" ;;
             (exec "$@" 2>&3 3>&-)
             status=$?
             read -r ended _ </proc/uptime
-            echo "$status $begun $ended" >"$dir/ended"
+            printf "%s\n" "$status $begun $ended" >"$dir/ended"
         ' pgio-command "$dir" "$@" >"$dir/out" 2>/dev/null 3>"$dir/err" </dev/null &
         job=$!
         ;;
@@ -50,7 +50,7 @@ out | err) tail -c "$most" "$dir/$ask" ;;
         ended=$job
         job=
         wait "$ended" 2>/dev/null
-        if [ -s "$dir/ended" ]; then echo "ended $(cat "$dir/ended")"; else echo "gone"; fi
+        if [ -s "$dir/ended" ]; then printf '%s\n' "ended $(cat "$dir/ended")"; else echo "gone"; fi
     fi
     ;;
 esac

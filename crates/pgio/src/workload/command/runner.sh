@@ -37,8 +37,8 @@ signal() { # NAME: sends a signal to all processes of the program
 if ! command -v setsid >/dev/null; then
     echo "missing setsid"
 elif ! dir=$(mktemp -d "${TMPDIR:-/tmp}/pgio-command.XXXXXX" 2>&1); then
-    echo "failed $dir"
+    printf '%s\n' "failed $dir"
     dir=
 else
-    echo "ready $dir"
+    printf '%s\n' "ready $dir"
 fi

@@ -21,10 +21,10 @@ alive() {
 if ! version=$(fio --version 2>/dev/null); then
     echo "missing fio"
 elif ! dir=$(mktemp -d "${TMPDIR:-/tmp}/pgio-fio.XXXXXX" 2>&1); then
-    echo "failed $dir"
+    printf '%s\n' "failed $dir"
     dir=
 elif [ "$make" = no ]; then
-    echo "ready $version $where"
+    printf '%s\n' "ready $version $where"
 elif file=$(mktemp -- "$where/.pgio-device.XXXXXX" 2>&1); then
     # The directory may belong to another user, who could replace a file name that he has seen by a
     # link: with -C, the shell itself creates the file under a name that is still unknown.
@@ -38,7 +38,7 @@ elif file=$(mktemp -- "$where/.pgio-device.XXXXXX" 2>&1); then
     # last descriptor is closed.
     truncate -s "$bytes" -- "/proc/$$/fd/9"
     rm -f -- "$file"
-    echo "ready $version /proc/$$/fd/9"
+    printf '%s\n' "ready $version /proc/$$/fd/9"
 else
-    echo "failed $file"
+    printf '%s\n' "failed $file"
 fi

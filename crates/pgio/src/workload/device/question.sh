@@ -11,7 +11,7 @@ if alive; then
     while read -r what count; do
         case $what in read_bytes: | write_bytes:) bytes=$((bytes + count)) ;; esac
     done 2>/dev/null <"/proc/$fio/io"
-    echo "running $bytes"
+    printf '%s\n' "running $bytes"
 else
     # Its number may belong to another process by now.
     ended=$fio
@@ -20,7 +20,7 @@ else
         wait "$ended"
         status=$?
     fi
-    echo "ended $status"
+    printf '%s\n' "ended $status"
     cat "$dir/err"
     echo "--out--"
     cat "$dir/out"
