@@ -13,6 +13,7 @@ pub mod drbd_disks;
 pub mod error;
 pub mod exec;
 mod identity;
+pub mod json;
 pub mod lock;
 pub mod machine;
 mod marks;

@@ -184,6 +184,7 @@ impl Sampler {
             Some(span) => {
                 span.fill_usage(&mut usage, setup.hertz);
                 usage.drbd = drbd::device_use(&all, span, &setup.drbd);
+                warnings.extend(drbd::unreadable(name, &all, span));
                 warnings.extend(check_span(name, span, opened, closed, cadence));
             }
         }

@@ -62,7 +62,7 @@ fn without_peer(
         role: required(resource, "role", name)?.to_owned(),
         disk: required(device, "disk", name)?.to_owned(),
         suspended: resource.get("suspended").is_some_and(|s| *s != "no"),
-        al_writes: number(device, "al-writes"),
+        al_writes: number(device, "al-writes", name)?,
         ..State::without_peer()
     })
 }
@@ -79,11 +79,11 @@ fn with_peer(
         congested: connection.get("congested").map(|c| *c == "yes"),
         replication: required(peer_device, "replication", name)?.to_owned(),
         peer_disk: required(peer_device, "peer-disk", name)?.to_owned(),
-        sent_kib: number(peer_device, "sent"),
-        received_kib: number(peer_device, "received"),
-        pending: number(peer_device, "pending"),
-        unacked: number(peer_device, "unacked"),
-        out_of_sync_kib: number(peer_device, "out-of-sync"),
+        sent_kib: number(peer_device, "sent", name)?,
+        received_kib: number(peer_device, "received", name)?,
+        pending: number(peer_device, "pending", name)?,
+        unacked: number(peer_device, "unacked", name)?,
+        out_of_sync_kib: number(peer_device, "out-of-sync", name)?,
         ..base
     })
 }
@@ -98,6 +98,8 @@ fn required<'a>(fields: &Fields<'a>, key: &'static str, of: &str) -> Result<&'a 
 }
 
 /// Returns a counter; 0 if an older version does not report it.
-fn number(fields: &Fields<'_>, key: &str) -> u64 {
-    fields.get(key).and_then(|value| value.parse().ok()).unwrap_or_default()
+fn number(fields: &Fields<'_>, key: &'static str, of: &str) -> Result<u64, DrbdError> {
+    let value = fields.get(key).map_or(Ok(0), |value| value.parse());
+    // One that cannot be read is not 0, which would mean in sync.
+    value.map_err(|_| DrbdError::missing(FROM, key, of))
 }

@@ -16,7 +16,7 @@ pub fn parse(text: &str) -> Result<Vec<State>, DrbdError> {
             // Lines before the first device describe the module.
             None => {
                 if let Some(state) = all.last_mut() {
-                    counters(state, line);
+                    counters(state, line)?;
                 }
             }
         }
@@ -65,19 +65,21 @@ fn device(minor: u32, rest: &str) -> Result<Option<State>, DrbdError> {
     }))
 }
 
-fn counters(state: &mut State, line: &str) {
+fn counters(state: &mut State, line: &str) -> Result<(), DrbdError> {
     for (key, value) in line.split_whitespace().filter_map(|word| word.split_once(':')) {
-        let Ok(value) = value.parse() else { continue };
-        match key {
-            "ns" => state.sent_kib = value,
-            "nr" => state.received_kib = value,
-            "al" => state.al_writes = value,
-            "pe" => state.pending = value,
-            "ua" => state.unacked = value,
-            "oos" => state.out_of_sync_kib = value,
-            _ => {}
-        }
+        let (key, counter) = match key {
+            "ns" => ("ns:", &mut state.sent_kib),
+            "nr" => ("nr:", &mut state.received_kib),
+            "al" => ("al:", &mut state.al_writes),
+            "pe" => ("pe:", &mut state.pending),
+            "ua" => ("ua:", &mut state.unacked),
+            "oos" => ("oos:", &mut state.out_of_sync_kib),
+            _ => continue,
+        };
+        let missing = |_| DrbdError::missing(FROM, key, &format!("minor {}", state.minor));
+        *counter = value.parse().map_err(missing)?;
     }
+    Ok(())
 }
 
 /// Splits the combined state into connection state and replication state.

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use self::tree::{Entry, entries};
 use super::DrbdError;
+use crate::host::json;
 
 const FROM: &str = "drbdsetup show --show-defaults";
 
@@ -100,7 +101,7 @@ fn options(section: &Entry) -> Options {
 
 pub fn parse_json(text: &str) -> Result<Vec<Config>, DrbdError> {
     let resources: Value =
-        serde_json::from_str(text).map_err(|source| DrbdError::Json { from: FROM, source })?;
+        json::parse(text.trim_end()).map_err(|source| DrbdError::Json { from: FROM, source })?;
     let items =
         |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
     let number = |v: Option<&Value>| v.and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());

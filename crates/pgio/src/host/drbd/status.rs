@@ -3,13 +3,14 @@
 use serde_json::Value;
 
 use super::{DrbdError, State};
+use crate::host::json;
 
 const FROM: &str = "drbdsetup status --json --statistics";
 
 /// Parses the state of each volume for each peer with a disk; a volume without such peers has one entry.
 pub fn parse(text: &str) -> Result<Vec<State>, DrbdError> {
     let resources: Value =
-        serde_json::from_str(text).map_err(|source| DrbdError::Json { from: FROM, source })?;
+        json::parse(text.trim_end()).map_err(|source| DrbdError::Json { from: FROM, source })?;
     let mut all = Vec::new();
     for resource in items(Some(&resources)) {
         let name = required(resource, "name", "a resource")?;
@@ -47,7 +48,7 @@ fn without_peer(name: &str, resource: &Value, device: &Value) -> Result<State, D
         role: required(resource, "role", name)?.to_owned(),
         disk: required(device, "disk-state", name)?.to_owned(),
         suspended: resource.get("suspended").and_then(Value::as_bool).unwrap_or(false),
-        al_writes: number(device, "al-writes"),
+        al_writes: number(device, "al-writes", name)?,
         ..State::without_peer()
     })
 }
@@ -69,11 +70,11 @@ fn with_peer(
         congested: connection.get("congested").and_then(Value::as_bool),
         replication: required(peer_device, "replication-state", name)?.to_owned(),
         peer_disk: required(peer_device, "peer-disk-state", name)?.to_owned(),
-        sent_kib: number(peer_device, "sent"),
-        received_kib: number(peer_device, "received"),
-        pending: number(peer_device, "pending"),
-        unacked: number(peer_device, "unacked"),
-        out_of_sync_kib: number(peer_device, "out-of-sync"),
+        sent_kib: number(peer_device, "sent", name)?,
+        received_kib: number(peer_device, "received", name)?,
+        pending: number(peer_device, "pending", name)?,
+        unacked: number(peer_device, "unacked", name)?,
+        out_of_sync_kib: number(peer_device, "out-of-sync", name)?,
         percent_in_sync: peer_device.get("percent-in-sync").and_then(Value::as_f64),
         ..base
     })
@@ -94,6 +95,7 @@ fn required<'a>(object: &'a Value, key: &'static str, of: &str) -> Result<&'a st
 }
 
 /// Returns a counter; 0 if an older version does not report it.
-fn number(object: &Value, key: &str) -> u64 {
-    object.get(key).and_then(Value::as_u64).unwrap_or_default()
+fn number(object: &Value, key: &'static str, of: &str) -> Result<u64, DrbdError> {
+    // One that cannot be read is not 0, which would mean in sync.
+    object.get(key).map_or(Some(0), Value::as_u64).ok_or_else(|| DrbdError::missing(FROM, key, of))
 }

@@ -10,6 +10,7 @@ use super::snapshot::Snapshot;
 use super::window::Span;
 use crate::host::drbd::device;
 use pgio_results::telemetry::{DrbdState, DrbdUse};
+use pgio_results::warning::Warning;
 
 const KIB: f64 = 1024.0;
 
@@ -43,6 +44,20 @@ pub(super) fn device_use(
         .into_iter()
         .map(|minor| (device(minor), summarize(minor, &inside, span, disks)))
         .collect()
+}
+
+/// Warns if the state of DRBD could not be read at some moments of the window, so that nothing is known of them.
+pub(super) fn unreadable(host: &str, all: &[&Snapshot], span: Span<'_>) -> Option<Warning> {
+    let inside: Vec<&&Snapshot> =
+        all.iter().filter(|s| (span.from.at..=span.to.at).contains(&s.at)).collect();
+    let reasons: Vec<&String> = inside.iter().filter_map(|s| s.drbd_unreadable.as_ref()).collect();
+    let what = format!(
+        "the state of DRBD on host {host} could not be read in {} of {} samples",
+        reasons.len(),
+        inside.len()
+    );
+    let remedy = "run pgio as root there, and install drbd-utils that match the kernel module";
+    reasons.first().map(|why| Warning::new(what, (*why).clone(), remedy))
 }
 
 fn summarize(minor: u32, inside: &[&Snapshot], span: Span<'_>, disks: &Disks) -> DrbdUse {
@@ -201,6 +216,31 @@ mod tests {
 
     fn shown(word: &str, counters: &str) -> String {
         format!(" 1: cs:{word} ro:Primary/Secondary ds:UpToDate/UpToDate A r-----\n    {counters}")
+    }
+
+    #[test]
+    fn an_unreadable_state_is_reported_and_an_absent_one_is_not() {
+        let start = Instant::now();
+        let stat = "==> /proc/stat <==\ncpu  1 2 3 4 5 6 7 8\ncpu0 1 2 3 4 5 6 7 8\n";
+        let at = |second, rest: &str| {
+            let at = start + Duration::from_secs(second);
+            Snapshot::parse(&format!("{stat}{rest}"), at).unwrap()
+        };
+        let nine = "==> /proc/drbd <==\nversion: 9.1.4\n==> drbd <==\n";
+        let nan = shown("SyncSource", "ns:0 nr:0 al:0 pe:0 ua:0 oos:nan");
+        let all = [
+            at(0, &format!("{nine}[\n]\n")),
+            at(1, nine),
+            at(2, &format!("{nine}[{{\"name\"")),
+            snapshot(start, 3, &nan),
+            at(4, ""),
+        ];
+        let all: Vec<&Snapshot> = all.iter().collect();
+        let warned = |from: usize, to: usize| {
+            unreadable("db1", &all, Span::between(all[from], all[to]).unwrap())
+        };
+        assert!(warned(0, 4).unwrap().what.contains("in 3 of 5 samples"));
+        assert!(unreadable("db1", &all[4..], Span::between(all[0], all[4]).unwrap()).is_none());
     }
 
     #[test]

@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::host::drbd::{State, proc, status};
+use crate::host::drbd::{DrbdError, State, proc, status};
 use crate::host::proc::diskstats::{self, Disk};
 use crate::host::proc::net_dev::{self, Interface};
 use crate::host::proc::stat::{self, Stat};
 use crate::host::proc::{meminfo, pid_stat};
 
 use super::processes::Processes;
+use crate::pg::words;
 
 #[derive(Debug, Clone)]
 pub(super) struct Snapshot {
@@ -30,6 +31,8 @@ pub(super) struct Snapshot {
     pub(super) pressure: BTreeMap<&'static str, u64>,
     pub(super) network: BTreeMap<String, Interface>,
     pub(super) drbd: Vec<State>,
+    /// Why DRBD's state could not be read.
+    pub(super) drbd_unreadable: Option<String>,
     /// CPU ticks of the sampling shell, its children and its sshd.
     pub(super) sampling_ticks: u64,
     /// All processes, if this snapshot was requested by a mark.
@@ -54,7 +57,12 @@ impl Snapshot {
         let disks = diskstats::parse(take("/proc/diskstats"));
         let memory = meminfo::parse(take("/proc/meminfo"));
         let network = net_dev::parse(take("/proc/net/dev"));
-        let drbd = drbd_states(take("/proc/drbd"), take("drbd"));
+        let drbd = drbd_states(files.remove("/proc/drbd"), files.remove("drbd"));
+        let (drbd, drbd_unreadable) = match drbd {
+            Ok(states) => (states, None),
+            Err(error) => (Vec::new(), Some(words::sentence(&error))),
+        };
+        let mut take = |name: &str| files.remove(name).unwrap_or("");
         let all = take("processes");
         let stat_after = stat::parse(take("stat after processes"));
         let walreceivers = take("walreceivers");
@@ -72,6 +80,7 @@ impl Snapshot {
             pressure,
             network,
             drbd,
+            drbd_unreadable,
             sampling_ticks: own.map(|process| process.ticks()).sum(),
             processes: (!all.is_empty())
                 .then(|| Processes::parse(all, walreceivers, schedstats).with_io(ios)),
@@ -83,12 +92,12 @@ impl Snapshot {
     }
 }
 
-/// States from /proc/drbd (module 8.4) or from drbdsetup's JSON (module 9). Unparsable text yields
-/// none: a sample must not fail because of it.
-fn drbd_states(proc_drbd: &str, json: &str) -> Vec<State> {
-    match json.trim() {
-        "" => proc::parse(proc_drbd).unwrap_or_default(),
-        json => status::parse(json).unwrap_or_default(),
+/// States from /proc/drbd (module 8.4) or from drbdsetup's JSON (module 9).
+fn drbd_states(proc_drbd: Option<&str>, json: Option<&str>) -> Result<Vec<State>, DrbdError> {
+    match (proc_drbd, json) {
+        (_, Some(json)) => status::parse(json),
+        (Some(text), None) => proc::parse(text),
+        (None, None) => Ok(Vec::new()),
     }
 }
 
@@ -130,9 +139,11 @@ mod tests {
 
     #[test]
     fn without_drbd_there_are_no_states() {
-        assert!(drbd_states("", "").is_empty());
-        assert!(drbd_states("version: 9.2.1 (api:2/proto:86-122)\n", "").is_empty());
-        assert!(drbd_states("", "drbdsetup: broken").is_empty());
+        let version = Some("version: 9.2.1 (api:2/proto:86-122)\n");
+        for (text, json) in [(None, None), (version, None), (version, Some("[\n]\n"))] {
+            assert!(drbd_states(text, json).unwrap().is_empty());
+        }
+        assert!(drbd_states(version, Some("")).is_err(), "drbdsetup printed nothing");
     }
 
     proptest::proptest! {

@@ -3,7 +3,8 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::host::Host;
 use crate::host::drbd::show::{self, Config, Options};
@@ -13,6 +14,10 @@ use crate::host::rights::{Capability, Prefix, Rights};
 use crate::treatment::error::TreatmentError;
 
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// How long the state may be unreadable.
+const READABLE_LIMIT: Duration = Duration::from_secs(10);
+const READ_AGAIN: Duration = Duration::from_millis(200);
 
 /// Reads everything in one command, since each may be a round trip to another machine. The boot id shows
 /// a reboot.
@@ -102,7 +107,20 @@ impl Node {
         Ok(self.read_all()?.into_snapshot(resource))
     }
 
+    /// Asks again for a while where the answer cannot be read: DRBD's may be incomplete while its state changes.
     fn read_all(&self) -> Result<Up, TreatmentError> {
+        let begun = Instant::now();
+        loop {
+            match self.read_once() {
+                Err(TreatmentError::Refused(_)) if begun.elapsed() < READABLE_LIMIT => {
+                    thread::sleep(READ_AGAIN);
+                }
+                read => return read,
+            }
+        }
+    }
+
+    fn read_once(&self) -> Result<Up, TreatmentError> {
         let (config, state) = match self.generation {
             Generation::V84 => ("", "events2 --now"),
             Generation::V9 => ("--json", "status --json"),

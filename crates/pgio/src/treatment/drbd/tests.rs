@@ -35,6 +35,8 @@ struct Fake {
     /// The buffer to the peer is full.
     congested: bool,
     resyncing: bool,
+    /// The number of answers that cannot be read.
+    unreadable: u32,
     role: &'static str,
     quorum: &'static str,
     net: Options,
@@ -63,6 +65,7 @@ impl Fake {
             refused: false,
             congested: false,
             resyncing: false,
+            unreadable: 0,
             role: "Primary",
             quorum: "off",
             net: configured(),
@@ -85,7 +88,9 @@ impl Fake {
         )
     }
 
-    fn events(&self) -> String {
+    fn events(&mut self) -> String {
+        let left = if self.unreadable > 0 { "nan" } else { "0" };
+        self.unreadable = self.unreadable.saturating_sub(1);
         let (connection, replication, peer) = match (self.connected, self.refused) {
             (true, false) if self.resyncing => ("Connected", "Established", "Inconsistent"),
             (true, false) => ("Connected", "Established", "UpToDate"),
@@ -98,7 +103,7 @@ impl Fake {
             "exists resource name:pgio role:{role} suspended:no\n\
              exists connection name:pgio peer-node-id:0 connection:{connection} role:Secondary congested:{congested}\n\
              exists device name:pgio volume:0 minor:0 disk:UpToDate\n\
-             exists peer-device name:pgio peer-node-id:0 volume:0 replication:{replication} peer-disk:{peer}\n\
+             exists peer-device name:pgio peer-node-id:0 volume:0 replication:{replication} peer-disk:{peer} out-of-sync:{left}\n\
              exists -\n"
         )
     }
@@ -113,7 +118,8 @@ impl Fake {
         match words {
             ["cat", "/proc/drbd"] => Some("version: 8.4.11 (api:1/proto:86-101)\n".to_owned()),
             ["sh", .., "sh", "drbdsetup"] if self.up => {
-                Some(format!("{}\n{}\n==> state\n{}", self.boot, self.show(), self.events()))
+                let (show, events) = (self.show(), self.events());
+                Some(format!("{}\n{show}\n==> state\n{events}", self.boot))
             }
             ["sh", .., "sh", "drbdsetup"] => Some(format!("{}\n==> state\n", self.boot)),
             ["sh", ..] => Some("uid 0\ncapabilities ffffffffffffffff\n".to_owned()),
@@ -326,6 +332,20 @@ fn undo_after_any_number_of_steps_restores_the_prior_state() {
             assert_eq!(Fake { changes: Vec::new(), ..now }, found, "{applied} {intent}");
         }
     }
+}
+
+#[test]
+fn what_cannot_be_read_is_asked_again() {
+    let unreadable = || Fake { unreadable: 3, ..Fake::new() };
+    let (requested, stop) = (asked(true, None), Stop::new());
+    for waits in [wait::until_connected, wait::until_in_sync, wait::until_resync_ends] {
+        waits(&node(unreadable()).0, "pgio", &stop).unwrap();
+    }
+    let (back, _) = node(unreadable());
+    assert_eq!(wait::until_returned(&back, "pgio", &stop).unwrap(), Undone::Restored);
+    let (node, _) = node(unreadable());
+    let evidence = proof::read(&requested, &[node], When::After, Disks::InSync);
+    assert!(evidence.iter().all(Evidence::holds), "{evidence:?}");
 }
 
 #[test]

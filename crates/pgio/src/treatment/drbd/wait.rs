@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::node::Node;
 use crate::host::drbd::State;
+use crate::host::exec::ExecError;
 use crate::host::stop::Stop;
 use crate::treatment::error::TreatmentError;
 use crate::treatment::step::Undone;
@@ -33,7 +34,10 @@ pub(super) fn until_connected(
 ) -> Result<(), TreatmentError> {
     let begun = Instant::now();
     loop {
-        let states = node.states(resource)?;
+        let Some(states) = read(node, resource, begun, CONNECT_LIMIT)? else {
+            pause(stop)?;
+            continue;
+        };
         if states.iter().all(State::is_connected) && !states.is_empty() {
             return Ok(());
         }
@@ -74,7 +78,10 @@ pub(super) fn until_noticed(
 pub(super) fn until_alone(node: &Node, resource: &str, stop: &Stop) -> Result<(), TreatmentError> {
     let begun = Instant::now();
     loop {
-        let states = node.states(resource)?;
+        let Some(states) = read(node, resource, begun, CONNECT_LIMIT)? else {
+            pause(stop)?;
+            continue;
+        };
         if states.iter().all(State::is_standalone) {
             return Ok(());
         }
@@ -93,7 +100,10 @@ pub(super) fn until_in_sync(
     let begun = Instant::now();
     let mut progress = Progress::new();
     loop {
-        let states = node.states(resource)?;
+        let Some(states) = read(node, resource, progress.at, STALL_LIMIT)? else {
+            pause(stop)?;
+            continue;
+        };
         if states.iter().all(State::is_in_sync) && !states.is_empty() {
             return Ok(());
         }
@@ -114,7 +124,10 @@ pub(super) fn until_resync_ends(
 ) -> Result<(), TreatmentError> {
     let mut progress = Progress::new();
     while !stop.requested() {
-        let states = node.states(resource)?;
+        let Some(states) = read(node, resource, progress.at, STALL_LIMIT)? else {
+            thread::sleep(STEP);
+            continue;
+        };
         let connected = states.iter().all(State::is_connected);
         if !connected || states.iter().all(State::is_in_sync) || progress.has_stalled(&states) {
             return Ok(());
@@ -132,18 +145,39 @@ pub(super) fn until_returned(
 ) -> Result<Undone, TreatmentError> {
     let begun = Instant::now();
     loop {
-        let states = node.states(resource)?;
-        if states.iter().all(|s| s.is_connected() && s.replication != "Off") {
+        let states = read(node, resource, begun, CONNECT_LIMIT)?;
+        let has_returned = |s: &State| s.is_connected() && s.replication != "Off";
+        if states.as_ref().is_some_and(|states| states.iter().all(has_returned)) {
             return Ok(Undone::Restored);
         }
         if stop.urgent() {
             return Ok(Undone::RestoredNotAwaited);
         }
+        let states = states.unwrap_or_default();
         if begun.elapsed() > CONNECT_LIMIT {
             let why = "the peer was connected before and does not reconnect; check whether it is StandAlone (`drbdadm connect` there) and the network, then rerun `pgio undo`, or run `pgio undo --keep` to leave it disconnected";
             return Err(not_in_force(node, resource, "connected", begun, why, &states));
         }
         thread::sleep(STEP);
+    }
+}
+
+/// Returns the state of all volumes; `None` if it cannot be read at this moment, such as while a resync begins. That
+/// is an error after `limit`, and at once where no answer may come.
+fn read(
+    node: &Node,
+    resource: &str,
+    since: Instant,
+    limit: Duration,
+) -> Result<Option<Vec<State>>, TreatmentError> {
+    match node.states(resource) {
+        Ok(states) => Ok(Some(states)),
+        Err(TreatmentError::Refused(_) | TreatmentError::Host(ExecError::Failed { .. }))
+            if since.elapsed() <= limit =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::error::CommandError;
 use super::output::last_lines;
 use crate::config::command::{Better, Extractor, MatchChoice, MetricSpec, OutputSource};
+use crate::host::json::{self, Document};
 use pgio_results::model::Metric;
 
 /// The output to be searched.
@@ -146,7 +147,7 @@ fn extract_by_pointers(
     pointers: &[String],
     optional: bool,
 ) -> Result<Option<f64>, String> {
-    let Some(document) = find_json(text) else {
+    let Some(document) = last_json(text) else {
         return if optional { Ok(None) } else { Err("the output contains no JSON".to_owned()) };
     };
     let mut sum = None;
@@ -169,15 +170,32 @@ fn extract_by_pointers(
     Ok(sum)
 }
 
-/// Returns the first JSON value that begins a line; other text may precede and follow it.
-fn find_json(text: &str) -> Option<Value> {
-    let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
-    let mut candidates =
-        starts.filter(|at| text[*at..].trim_start_matches(' ').starts_with(['{', '[']));
-    candidates.find_map(|at| {
-        let mut values = serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>();
-        values.next()?.ok()
-    })
+/// Returns the last JSON document that is complete, as a regular expression takes the last match by default: some
+/// programs print one after each interval. A document begins a line, and after an array nothing else is on it:
+/// `[0.000123] start` is text.
+fn last_json(text: &str) -> Option<Value> {
+    let (mut last, mut at) = (None, 0);
+    while at < text.len() {
+        let line_end = text[at..].find('\n').map_or(text.len(), |end| at + end + 1);
+        let rest = text[at..].trim_start_matches(' ');
+        let start = text.len() - rest.len();
+        at = line_end;
+        if !rest.starts_with(['{', '[']) {
+            continue;
+        }
+        match json::first(rest) {
+            Document::Complete(found, length) => {
+                let after = rest[length..].trim_start_matches([' ', '\r']);
+                if found.is_object() || after.is_empty() || after.starts_with(['\n', '[', '{']) {
+                    (last, at) = (Some(found), start + length);
+                }
+            }
+            // What looks like a document may be a part of it.
+            Document::Unfinished => break,
+            Document::Other => {}
+        }
+    }
+    last
 }
 
 /// Returns all values that the pointer matches; `*` stands for all members of an array or object.
@@ -308,6 +326,22 @@ mod tests {
             "metric `m`: the output contains no JSON; see its complete output in output/ of the results and \
              correct json; end of stdout: no JSON / at all"
         );
+    }
+
+    #[test]
+    fn the_last_complete_document_counts() {
+        let m = |text: &str| of(&spec(pointers(&["/m"])), text);
+        for text in [
+            "{ \"m\": 1 }\n{ \"m\": 2 }\n{ \"m\": 7 }\n",
+            "{\"m\": 1}{\"m\": 7}",
+            "{\n  \"m\": 1,\n  \"x\": [\n    {\"m\": 2}\n  ]\n}\n{\n  \"m\": 7\n}\n{\n  \"m\": 8,\n",
+            "[0.000123] start\n[12:30] x\n[WARN\n{\"m\": 7}\n[5] end\n",
+            "{\"level\": \"info\"}\n{\"m\": 7, \"other\": NaN, \"more\": [-Infinity]} done\n",
+        ] {
+            assert_eq!(m(text), Ok(Some(7.0)), "{text}");
+        }
+        assert!(m("{\"m\": 1}\n{\"m\": NaN}").unwrap_err().contains("/m is null"));
+        assert_eq!(of(&spec(pointers(&["/0"])), "[1]\n[7]\n"), Ok(Some(7.0)));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::{CLASS, Test};
 use crate::config::value::DeviceTest;
+use crate::host::json;
 use pgio_results::histogram::{BUCKETS, Histogram, bucket_of};
 use pgio_results::latency;
 
@@ -143,8 +144,10 @@ struct Latency {
 
 /// Parses fio's stdout; messages may precede the object.
 pub(super) fn parse(text: &str, writes: bool) -> Result<FioResult, String> {
-    let start = text.find('{').ok_or("the output contains no JSON")?;
-    let answer: Answer = serde_json::from_str(&text[start..]).map_err(|e| e.to_string())?;
+    let begins = |(at, _): &(usize, &str)| *at == 0 || text[..*at].ends_with('\n');
+    let (start, _) = text.match_indices('{').find(begins).ok_or("the output contains no JSON")?;
+    let answer = json::parse(text[start..].trim_end()).map_err(|e| e.to_string())?;
+    let answer: Answer = serde_json::from_value(answer).map_err(|e| e.to_string())?;
     let job = answer.jobs.into_iter().next().ok_or("the output contains no job")?;
     if job.error != 0 {
         return Err(format!("the job ended with error {}", job.error));
