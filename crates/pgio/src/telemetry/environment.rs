@@ -114,8 +114,7 @@ fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
         }
     }
     for area in storage.iter().filter(|area| area.is_located()) {
-        // A later mount covers an earlier one.
-        let mount = mounts.iter().rfind(|m| m.mount_point == area.mount_point);
+        let mount = mounts.iter().rfind(|m| !m.hidden && m.mount_point == area.mount_point);
         let mounted = mount.map_or_else(
             || "not mounted".to_owned(),
             |m| format!("{} {} on {}", m.file_system, m.options, m.mount_point),

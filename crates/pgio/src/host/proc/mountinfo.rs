@@ -1,7 +1,11 @@
 //! /proc/self/mountinfo: mounts with their devices.
 //!
 //! Source: proc_pid_mountinfo(5). Names are unescaped.
+//!
+//! A mount at a parent directory hides what was mounted below before, and the file lists both. The numbers of the
+//! parents tell: the kernel finds a mount at a path only in the mount that it has reached by then.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,34 +20,68 @@ pub struct Mount {
     pub source: String,
     /// Options of the mount, followed by those of the file system.
     pub options: String,
+    /// Whether another mount lies over it or above it, so that no path leads to it. It keeps its device in use.
+    pub hidden: bool,
 }
+
+/// The kernel's number of a mount, and that of the mount which it is mounted in.
+type Ids<'a> = (&'a str, &'a str);
 
 pub fn parse(text: &str) -> Vec<Mount> {
-    text.lines().filter_map(line).collect()
+    let (ids, mut mounts): (Vec<Ids<'_>>, Vec<Mount>) = text.lines().filter_map(line).unzip();
+    let children: BTreeMap<(&str, &str), usize> = ids
+        .iter()
+        .zip(&mounts)
+        .enumerate()
+        .map(|(at, ((_, parent), mount))| ((*parent, mount.mount_point.as_str()), at))
+        .collect();
+    let is_root = |at: &usize| mounts[*at].mount_point == "/";
+    let roots: Vec<usize> = (0..mounts.len()).filter(is_root).collect();
+    // What is mounted over the root is not seen by who had this root before.
+    let root =
+        roots.iter().copied().find(|at| !roots.iter().any(|other| ids[*other].0 == ids[*at].1));
+    // Part of a list, without the root.
+    let Some(root) = root else { return mounts };
+    let reached = |point: &str| {
+        let ends = point.match_indices('/').skip(1).map(|(at, _)| at).chain([point.len()]);
+        ends.fold(root, |mut at, end| {
+            while let Some(over) = children.get(&(ids[at].0, &point[..end])).filter(|_| end > 1) {
+                at = *over;
+            }
+            at
+        })
+    };
+    let hidden: Vec<bool> =
+        mounts.iter().enumerate().map(|(at, mount)| reached(&mount.mount_point) != at).collect();
+    mounts.iter_mut().zip(hidden).for_each(|(mount, hidden)| mount.hidden = hidden);
+    mounts
 }
 
-/// Returns the mount that contains a path without symbolic links. Later mounts hide earlier ones.
+/// Returns the mount that contains a path without symbolic links.
 pub fn containing<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
-    let within = mounts.iter().filter(|m| path.starts_with(&m.mount_point));
+    let within = mounts.iter().filter(|m| !m.hidden && path.starts_with(&m.mount_point));
     within.max_by_key(|m| Path::new(&m.mount_point).components().count())
 }
 
-fn line(line: &str) -> Option<Mount> {
+fn line(line: &str) -> Option<(Ids<'_>, Mount)> {
     // A single hyphen follows any number of optional fields.
     let (mount, file_system) = line.split_once(" - ")?;
-    let mut mount = mount.split(' ').skip(2);
+    let mut mount = mount.split(' ');
+    let ids = (mount.next()?, mount.next()?);
     let (device, root, mount_point, own) =
         (mount.next()?, mount.next()?, mount.next()?, mount.next()?);
     let mut rest = file_system.split(' ');
     let (file_system, source) = (rest.next()?, rest.next()?);
-    Some(Mount {
+    let mount = Mount {
         device: device.to_owned(),
         root: unescaped(root),
         mount_point: unescaped(mount_point),
         file_system: unescaped(file_system),
         source: unescaped(source),
         options: joined(own, rest.next().unwrap_or("")),
-    })
+        hidden: false,
+    };
+    Some((ids, mount))
 }
 
 /// Joins the options of the mount with those of the file system, without duplicates.

@@ -124,18 +124,30 @@ fn proc_net_dev_is_parsed_for_each_interface() {
 }
 
 #[test]
-fn paths_belong_to_the_deepest_and_latest_mount() {
+fn paths_belong_to_the_deepest_mount_that_they_reach() {
     let text = "\
 22 1 252:0 / / rw,relatime shared:1 - ext4 /dev/root rw,errors=remount-ro
 30 22 253:0 / /data rw,noatime shared:2 master:1 - xfs /dev/mapper/vg-pg rw,attr2,noquota
-31 22 0:40 /sub /data/my\\040db rw - btrfs /dev/sdb rw,space_cache
-32 22 253:1 / /data rw - ext4 /dev/mapper/vg-new ro,data=ordered
+33 30 0:41 / /data/old rw - tmpfs none rw
+34 22 0:42 / /srv/pg/data rw - ext4 /dev/old rw
+35 22 0:43 / /srv/pg rw - tmpfs none rw
+36 35 0:44 / /srv/pg/new rw - ext4 /dev/new rw
+32 30 253:1 / /data rw - ext4 /dev/mapper/vg-new ro,data=ordered
+31 32 0:40 /sub /data/my\\040db rw - btrfs /dev/sdb rw,space_cache
+37 22 0:45 / / rw - tmpfs over rw
 ";
     let mounts = mountinfo::parse(text);
-    assert_eq!(mounts.len(), 4);
+    assert_eq!(mounts.len(), 9);
+    let hidden: Vec<&str> = mounts.iter().filter(|m| m.hidden).map(|m| m.device.as_str()).collect();
+    assert_eq!(hidden, ["253:0", "0:41", "0:42", "0:45"]);
     let of = |path: &str| mountinfo::containing(&mounts, Path::new(path)).unwrap();
     assert_eq!(of("/data/pg").source, "/dev/mapper/vg-new", "it hides the earlier mount");
     assert_eq!(of("/data/my db/x").device, "0:40");
+    assert_eq!(of("/data/old/x").device, "253:1");
+    assert_eq!(
+        (of("/srv/pg/data/x").device.as_str(), of("/srv/pg/new").device.as_str()),
+        ("0:43", "0:44")
+    );
     assert_eq!(of("/database").mount_point, "/", "paths are compared by components");
     assert_eq!(of("/data/pg").options, "rw,data=ordered");
     assert_eq!(of("/").options, "rw,relatime,errors=remount-ro");

@@ -29,6 +29,9 @@ pub(super) struct Mounted {
     pub(super) root: String,
     /// The options as mountinfo shows them.
     pub(super) options: String,
+    /// Whether no path leads to it.
+    #[serde(skip)]
+    pub(super) hidden: bool,
     /// All options in force, if the file system lists them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) detail: Vec<String>,
@@ -75,6 +78,7 @@ impl Mounts {
                 file_system: m.file_system,
                 root: m.root,
                 options: m.options,
+                hidden: m.hidden,
                 detail: Vec::new(),
                 uuid: None,
             })
@@ -93,26 +97,31 @@ impl Mounts {
         Mounts(all)
     }
 
-    /// The visible mount at a path: later mounts cover earlier ones.
+    fn visible(&self) -> impl DoubleEndedIterator<Item = &Mounted> {
+        self.0.iter().filter(|m| !m.hidden)
+    }
+
+    /// The visible mount at a path.
     pub(super) fn at(&self, point: &str) -> Option<&Mounted> {
-        self.0.iter().rfind(|m| m.point == point)
+        self.visible().rfind(|m| m.point == point)
     }
 
     /// The mount that holds a path without symbolic links.
     pub(super) fn mount_of(&self, path: &str) -> Option<&Mounted> {
         let lies = |m: &&Mounted| std::path::Path::new(path).starts_with(&m.point);
-        self.0.iter().filter(lies).max_by_key(|m| m.point.trim_end_matches('/').len())
+        self.visible().filter(lies).max_by_key(|m| m.point.trim_end_matches('/').len())
     }
 
-    /// Other mounts of the same device.
+    /// Other mounts of the same device, hidden ones included.
     pub(super) fn others_of<'a>(&'a self, mount: &'a Mounted) -> impl Iterator<Item = &'a Mounted> {
-        self.0.iter().filter(move |m| m.device == mount.device && m.point != mount.point)
+        let is_other = |m: &&Mounted| m.point != mount.point || m.hidden != mount.hidden;
+        self.0.iter().filter(move |m| m.device == mount.device && is_other(m))
     }
 
     pub(super) fn below<'a>(&'a self, point: &'a str) -> impl Iterator<Item = &'a Mounted> {
         let point = point.trim_end_matches('/');
         let below = |rest: &str| rest.starts_with('/') && rest.len() > 1;
-        self.0.iter().filter(move |m| m.point.strip_prefix(point).is_some_and(below))
+        self.visible().filter(move |m| m.point.strip_prefix(point).is_some_and(below))
     }
 }
 
@@ -149,16 +158,17 @@ mod tests {
     use super::*;
 
     const TEXT: &str = "22 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard\n\
-        23 22 7:1 / /srv/pg\\040data rw,noatime shared:7 - ext4 /dev/loop1 rw,nobarrier\n\
+        23 24 7:1 / /srv/pg\\040data rw,noatime shared:7 - ext4 /dev/loop1 rw,nobarrier\n\
         24 22 7:2 /sub /srv rw - btrfs /dev/loop2 rw,subvolid=256,subvol=/sub\n\
         25 23 7:3 / /srv/pg\\040data/new rw,relatime - xfs /dev/loop3 rw,noquota\n\
         26 22 7:1 /x /mnt rw,relatime - ext4 /dev/loop1 rw,nobarrier\n\
+        27 22 7:4 / /srv/pg\\040data/hidden rw - ext4 /dev/loop4 rw\n\
         ext4 254:0\nrw\nbarrier\ncommit=5\next4 7:1\nrw\nnobarrier\ncommit=5\n";
 
     #[test]
     fn mounts_include_the_options_that_ext4_reports() {
         let mounts = Mounts::parse(TEXT);
-        assert_eq!(mounts.0.len(), 5);
+        assert_eq!(mounts.0.len(), 6);
         let data = mounts.at("/srv/pg data").unwrap();
         assert_eq!(data.title(), "/srv/pg data (ext4 on /dev/loop1)");
         assert_eq!((data.options.as_str(), data.root.as_str()), ("rw,noatime,nobarrier", "/"));
@@ -176,6 +186,8 @@ mod tests {
         let on = |path: &str| mounts.mount_of(path).unwrap().point.as_str();
         assert_eq!(on("/srv/pg data/base/1"), "/srv/pg data");
         assert_eq!(on("/srv/pg database"), "/srv");
+        assert_eq!(on("/srv/pg data/hidden/x"), "/srv/pg data");
+        assert!(mounts.at("/srv/pg data/hidden").is_none());
         assert_eq!(on("/etc"), "/");
         let below: Vec<_> = mounts.below("/srv").map(|m| m.device.as_str()).collect();
         assert_eq!(below, ["7:1", "7:3"]);
