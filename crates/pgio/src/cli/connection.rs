@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use postgres::Client;
+use rustix::fs::Access;
 
 use super::exit::{FILES, Failure, Outcome};
 use super::flags::{KeyedCommand, Source};
@@ -44,6 +45,14 @@ fn read_conf(named: Option<&Path>) -> Result<Option<Layer>, Failure> {
     let text = match files::read(path, FILE_BYTES) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(e) if e.kind() == ErrorKind::NotFound && named.is_none() => return Ok(None),
+        // Who may not search the directory cannot have meant a file there.
+        Err(e)
+            if e.kind() == ErrorKind::PermissionDenied
+                && named.is_none()
+                && rustix::fs::access(".", Access::EXEC_OK).is_err() =>
+        {
+            return Ok(None);
+        }
         Err(e) => {
             return Err(Failure::new(FILES, e).context(format!("cannot read {shown}")));
         }
