@@ -77,6 +77,26 @@ fn undo_refuses_a_user_without_home_and_state_directory() {
     dir.start(command).wait().expect(4, &["no home directory", "PGIO_STATE_DIR"]);
 }
 
+/// `sudo -u postgres pgio …` in /root. Nothing is wanted from pgio.conf.
+#[test]
+fn a_working_directory_that_cannot_be_searched_is_no_obstacle() {
+    if !disk::is_root("another user") {
+        return;
+    }
+    let dir = Workdir::new();
+    let program = copy_program(&pgio_exe(), dir.path());
+    let closed = dir.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    chmod(&closed, 0o700);
+    chmod(dir.path(), 0o755);
+    let switch = "cd \"$1\" && shift && exec setpriv --reuid=4242 --regid=4242 --clear-groups -- \"$@\"";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", switch, "sh"]).arg(&closed).arg(&program);
+    command.args(["doctor", "--connect-string", "host=/nonexistent user=x dbname=x"]);
+    command.env("PGIO_STATE_DIR", dir.path().join("no-state"));
+    dir.start(command).wait().expect(3, &["/nonexistent"]);
+}
+
 #[test]
 fn created_files_are_private_under_any_umask() {
     let server = changed_primary(INSTALLED);
