@@ -89,7 +89,8 @@ fn a_working_directory_that_cannot_be_searched_is_no_obstacle() {
     fs::create_dir(&closed).unwrap();
     chmod(&closed, 0o700);
     chmod(dir.path(), 0o755);
-    let switch = "cd \"$1\" && shift && exec setpriv --reuid=4242 --regid=4242 --clear-groups -- \"$@\"";
+    let switch =
+        "cd \"$1\" && shift && exec setpriv --reuid=4242 --regid=4242 --clear-groups -- \"$@\"";
     let mut command = std::process::Command::new("sh");
     command.args(["-c", switch, "sh"]).arg(&closed).arg(&program);
     command.args(["doctor", "--connect-string", "host=/nonexistent user=x dbname=x"]);

@@ -38,18 +38,21 @@ pub fn parse(text: &str) -> Vec<Mount> {
     let is_root = |at: &usize| mounts[*at].mount_point == "/";
     let roots: Vec<usize> = (0..mounts.len()).filter(is_root).collect();
     // What is mounted over the root is not seen by who had this root before.
-    let root =
-        roots.iter().copied().find(|at| !roots.iter().any(|other| ids[*other].0 == ids[*at].1));
+    let is_over = |at: usize, other: usize| at != other && ids[at].1 == ids[other].0;
+    let root = roots.iter().copied().find(|at| !roots.iter().any(|other| is_over(*at, *other)));
     // Part of a list, without the root.
     let Some(root) = root else { return mounts };
     let reached = |point: &str| {
         let ends = point.match_indices('/').skip(1).map(|(at, _)| at).chain([point.len()]);
-        ends.fold(root, |mut at, end| {
-            while let Some(over) = children.get(&(ids[at].0, &point[..end])).filter(|_| end > 1) {
+        let mut at = root;
+        for end in ends.filter(|end| *end > 1) {
+            // At most all lie over each other; damaged text may have a circle.
+            for _ in 0..ids.len() {
+                let Some(over) = children.get(&(ids[at].0, &point[..end])) else { break };
                 at = *over;
             }
-            at
-        })
+        }
+        at
     };
     let hidden: Vec<bool> =
         mounts.iter().enumerate().map(|(at, mount)| reached(&mount.mount_point) != at).collect();
