@@ -134,7 +134,7 @@ btrfs f00-ba4 sdc
 fn loop_devices_use_a_file_system_and_crypt_uses_a_partition() {
     let tree = Tree::parse(
         "mount 22 1 253:0 / / rw - ext4 /dev/mapper/luks rw
-mount 41 40 7:0 / /pg rw - ext4 /dev/loop0 rw
+mount 41 22 7:0 / /pg rw - ext4 /dev/loop0 rw
 mount 42 22 0:50 / /run rw - tmpfs tmpfs rw
 block loop0 7:0
 backing loop0 /var/lib/a file.img
