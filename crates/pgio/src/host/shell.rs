@@ -212,10 +212,10 @@ fn forward(stdout: ChildStdout, marks: &Marks, answers: &Sender<Numbered>) {
         } else if let Some((rest, number)) = line_text.split_once(&end) {
             // If an answer lacks the final newline, the mark is not at the start of the line.
             let answer = text.take().map(|text| text + rest);
-            if let (Some(text), Ok(number)) = (answer, number.trim_end().parse()) {
-                if answers.send(Numbered { number, text, at: Instant::now() }).is_err() {
-                    return;
-                }
+            if let (Some(text), Ok(number)) = (answer, number.trim_end().parse())
+                && answers.send(Numbered { number, text, at: Instant::now() }).is_err()
+            {
+                return;
             }
         } else if let Some(text) = &mut text {
             text.push_str(&line_text);

@@ -95,7 +95,7 @@ fn a_working_directory_that_cannot_be_searched_is_no_obstacle() {
     command.args(["-c", switch, "sh"]).arg(&closed).arg(&program);
     command.args(["doctor", "--connect-string", "host=/nonexistent user=x dbname=x"]);
     command.env("PGIO_STATE_DIR", dir.path().join("no-state"));
-    dir.start(command).wait().expect(3, &["/nonexistent"]);
+    dir.start(command).wait().expect(4, &["/nonexistent"]);
 }
 
 #[test]
