@@ -3,6 +3,10 @@
 for process in $(receivers "$1"); do
     directory=$(readlink "$process/cwd" 2>/dev/null) || continue
     # A line break would begin another one.
-    [ "$(printf %s "$directory" | wc -l)" != 0 ] || printf '%s\n' "$directory"
+    case $directory in
+    *'
+'*) ;;
+    *) printf '%s\n' "$directory" ;;
+    esac
 done
 exit 0

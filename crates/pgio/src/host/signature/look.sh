@@ -8,13 +8,16 @@ print() { # KIND FILE: prints the first line of a readable file
     [ -r "$2" ] && IFS= read -r value 2>/dev/null <"$2" && printf '%s\n' "$1 $value"
 }
 
+real=$(readlink -f -- "$1") && [ -e "$real" ] || real=
+case $real in
 # A line break would begin another fact.
-if real=$(readlink -f -- "$1") && [ -e "$real" ] && [ "$(printf %s "$real" | wc -l)" = 0 ]; then
-    printf '%s\n' "path $real"
-else
+'' | *'
+'*)
     echo "is nothing"
     exit 0
-fi
+    ;;
+*) printf '%s\n' "path $real" ;;
+esac
 sector() { # ENTRY of a device in /sys; a partition uses the queue of its disk
     print sector "$1/queue/logical_block_size" || print sector "${1%/*}/queue/logical_block_size"
 }

@@ -11,7 +11,11 @@ print() { # KIND NAME FILE: prints the first line of a readable file
 for directory; do
     if real=$(readlink -f -- "$directory" 2>/dev/null) && [ -d "$real" ]; then
         # A line break is printed as byte 1: it would begin another fact.
-        printf 'directory %s\n' "$(printf %s "$real" | tr '\n' '\001')"
+        case $real in
+        *'
+'*) real=$(printf %s "$real" | tr '\n' '\001') ;;
+        esac
+        printf '%s\n' "directory $real"
     else
         echo unreadable
     fi
