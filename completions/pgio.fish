@@ -111,7 +111,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand run" -l pipeline -d 'Calls in 
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l rate -d 'Calls per second that all sessions together start (open loop), instead of one call after another; requires engine = client [RATE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l arrivals -d 'Arrival process of a rate: fixed (equal intervals) or poisson (independent arrivals) [ARRIVALS; default fixed]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l client-threads -d 'Threads of pgio that send calls and receive results; requires engine = client [CLIENT_THREADS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l strict -d 'Fail with exit code 5 also if others disturbed the trial (foreign-load, steal)'
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l strict -d 'Fail with exit code 5 also if others disturbed the trial (foreign-load, foreign-sessions, steal)'
 complete -c pgio -n "__fish_pgio_using_subcommand run" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l out -d 'Write the results to this directory instead of pgio-results/NAME-TIME' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l resume -d 'Continue an interrupted experiment; complete pairs of trials are not repeated' -r -F
