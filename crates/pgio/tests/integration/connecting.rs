@@ -198,8 +198,13 @@ fn text_of_the_server_that_is_not_utf8_is_only_shown() {
     let load = ["--scale", "8M", "--num-schemas", "1", "--num-threads", "1"];
     let server_args = ["--connect-string", &names];
     work.pgio(
-        &[&["setup"][..], &server_args, &load, &["--create-base-table", "FALSE", "--out", "."]]
-            .concat(),
+        &[
+            &["setup"][..],
+            &server_args,
+            &load,
+            &["--create-base-table", "FALSE", "--classic-files", "."],
+        ]
+        .concat(),
     )
     .expect(0, &[]);
     let sizes = fs::read_to_string(work.path().join("pgio_data_load_table_sizes.out")).unwrap();

@@ -16,7 +16,6 @@ use super::job::Job;
 use super::servers;
 use crate::config::experiment::{Condition, Experiment, Target, WorkloadSpec};
 use crate::experiment::live::LiveCell;
-use crate::experiment::slob::{self, SlobError};
 use crate::host::stop::Stop;
 use crate::host::{self, Host, Hosts, LOCAL};
 use crate::pg::{leftovers, session, words};
@@ -78,14 +77,6 @@ pub fn preview(job: &Job) -> Result<Preview<'_>, RunError> {
     let mut servers = connect_servers(e, &params);
     let refused = servers.values().filter_map(|server| server.as_ref().err());
     let mut notes: Vec<PlanNote> = refused.cloned().map(PlanNote::ValuesUnknown).collect();
-    for client in servers.values_mut().flatten() {
-        for spec in e.workloads.iter().filter(|spec| spec.kind.def().data_set) {
-            // Without a data set, `pgio setup` comes first.
-            if let Err(SlobError::Engine(error)) = slob::loaded(spec.layer.clone(), client) {
-                notes.push(PlanNote::Refused(words::sentence(&error)));
-            }
-        }
-    }
     let hosts = connect_hosts(e, &mut notes);
     let mut workloads = Vec::new();
     for spec in &e.workloads {
