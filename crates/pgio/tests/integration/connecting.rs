@@ -22,7 +22,7 @@ use pgio_connect::{
 use postgres::Client;
 
 use crate::tls_server::{PASSWORD, TlsServer, shared, succeed};
-use crate::workdir::Workdir;
+use crate::workdir::{Workdir, experiment};
 
 fn open(text: &str, env: &Env) -> Result<Client, ConnectError> {
     resolve(text, env).and_then(|params| connect(&params))
@@ -213,15 +213,12 @@ fn text_of_the_server_that_is_not_utf8_is_only_shown() {
     work.pgio(&[&["run"][..], &server_args, &small].concat()).expect(0, &[]);
     let doctor = work.pgio(&[&["doctor"][..], &server_args].concat());
     assert!(doctor.out.contains("PostgreSQL 1"), "{doctor}");
-    let experiment = format!(
-        "[experiment]\nblocks = 1\nduration = \"300ms\"\nwarmup = \"0s\"\naa = false\nburn_in = false\n\
-         [target]\ndsn = \"{names}\"\n[workload]\nkind = \"commit\"\n\
-         [[condition]]\nname = \"a\"\n\
-         [[condition]]\nname = \"b\"\npostgres = {{ wal_writer_delay = \"10ms\" }}\n"
-    );
+    let conditions = [("a", ""), ("b", "wal_writer_delay = \"10ms\"")];
+    let keys = "blocks = 1\nduration = \"300ms\"\naa = false\nburn_in = false";
+    let experiment = experiment(&names, keys, "", &conditions);
     work.compare(&experiment).expect(0, &[]);
-    let manifest = fs::read_to_string(work.out().join("manifest.json")).unwrap();
-    assert!(manifest.contains("B\u{fffd}ro"), "{manifest}");
+    let trials = fs::read_to_string(work.out().join("trials.jsonl")).unwrap();
+    assert!(trials.contains("B\u{fffd}ro"), "{trials}");
     let conf = fs::read(server.file("data/postgresql.auto.conf")).unwrap();
     assert!(conf.windows(4).any(|part| part == b"B\xfcro"), "the undo keeps the bytes");
     work.pgio(&[&["destroy", "--yes"][..], &server_args].concat()).expect(0, &[]);
