@@ -171,15 +171,18 @@ fn extract_by_pointers(
 }
 
 /// Returns the last JSON document that is complete, as a regular expression takes the last match by default: some
-/// programs print one after each interval. A document begins a line, and after an array nothing else is on it:
-/// `[0.000123] start` is text.
+/// programs print one after each interval. A document begins a line or follows another on it, and after an array
+/// nothing else is there: `[0.000123] start` is text.
 fn last_json(text: &str) -> Option<Value> {
-    let (mut last, mut at) = (None, 0);
+    let (mut last, mut at, mut follows) = (None, 0, false);
     while at < text.len() {
         let line_end = text[at..].find('\n').map_or(text.len(), |end| at + end + 1);
-        let rest = text[at..].trim_start_matches(' ');
+        let rest = match text[at..line_end].find('{').filter(|_| follows) {
+            Some(next) => &text[at + next..],
+            None => text[at..].trim_start_matches(' '),
+        };
         let start = text.len() - rest.len();
-        at = line_end;
+        (at, follows) = (line_end, false);
         if !rest.starts_with(['{', '[']) {
             continue;
         }
@@ -187,7 +190,7 @@ fn last_json(text: &str) -> Option<Value> {
             Document::Complete(found, length) => {
                 let after = rest[length..].trim_start_matches([' ', '\r']);
                 if found.is_object() || after.is_empty() || after.starts_with(['\n', '[', '{']) {
-                    (last, at) = (Some(found), start + length);
+                    (last, at, follows) = (Some(found), start + length, true);
                 }
             }
             // What looks like a document may be a part of it.
@@ -334,6 +337,7 @@ mod tests {
         for text in [
             "{ \"m\": 1 }\n{ \"m\": 2 }\n{ \"m\": 7 }\n",
             "{\"m\": 1}{\"m\": 7}",
+            "{\"m\": 1}, [x] {\"m\": 7}; {end}",
             "{\n  \"m\": 1,\n  \"x\": [\n    {\"m\": 2}\n  ]\n}\n{\n  \"m\": 7\n}\n{\n  \"m\": 8,\n",
             "[0.000123] start\n[12:30] x\n[WARN\n{\"m\": 7}\n[5] end\n",
             "{\"level\": \"info\"}\n{\"m\": 7, \"other\": NaN, \"more\": [-Infinity]} done\n",
