@@ -22,7 +22,7 @@ pub struct Canceller(Target);
 
 #[derive(Clone)]
 enum Target {
-    Driver { token: Box<CancelToken>, tls: Option<Tls>, params: Box<ConnectParams> },
+    Driver { token: Box<CancelToken>, tls: Option<Box<Tls>>, params: Box<ConnectParams> },
     Wire { params: Box<ConnectParams>, route: Route, pid: i32, key: i32 },
 }
 
@@ -33,7 +33,7 @@ pub fn canceller(client: &Client, params: &ConnectParams) -> Canceller {
     let tls = match params.ssl.mode {
         SslMode::Disable | SslMode::Allow => None,
         _ if params.is_by_socket() => None,
-        _ => tls::client_config(params).ok(),
+        _ => tls::client_config(params).ok().map(Box::new),
     };
     let token = Box::new(client.cancel_token());
     Canceller(Target::Driver { token, tls, params: Box::new(params.clone()) })
@@ -55,7 +55,8 @@ impl Canceller {
         match &self.0 {
             Target::Driver { token, tls, params } => {
                 let cancel_with = |ssl| {
-                    let connector = Connector::new(tls.clone().map(Ok), ssl, None, Arc::default());
+                    let connector =
+                        Connector::new(tls.as_deref().cloned().map(Ok), ssl, None, Arc::default());
                     let own = params.dial_zone();
                     let own = own.map_err(|e| ConnectError::Cancel { source: Box::new(e) })?;
                     token.cancel_query(connector.over(own)).map_err(driver)

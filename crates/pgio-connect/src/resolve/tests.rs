@@ -155,7 +155,7 @@ fn the_password_file_is_searched_last_and_matches_the_database() {
     let elsewhere = dir.path().join("elsewhere");
     fs::rename(&file, &elsewhere).unwrap();
     write(&elsewhere, "h:*:a:me:pe\n", 0o600);
-    env.vars.insert("PGPASSFILE".to_owned(), elsewhere.clone().into());
+    env.vars.insert("PGPASSFILE".to_owned(), elsewhere.into());
     assert_eq!(password(&resolve("host=h dbname=a", &env).unwrap()).as_deref(), Some(&b"pe"[..]));
 }
 

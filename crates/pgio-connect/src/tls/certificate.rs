@@ -99,10 +99,7 @@ impl fmt::Display for Names {
         if all.is_empty() {
             all.extend(self.common_name.clone());
         }
-        match all.is_empty() {
-            true => f.write_str("no name"),
-            false => f.write_str(&all.join(", ")),
-        }
+        if all.is_empty() { f.write_str("no name") } else { f.write_str(&all.join(", ")) }
     }
 }
 

@@ -335,7 +335,7 @@ fn wait_for_sessions(admin: &mut Client, queue: &Queue<'_>) {
     for _ in 0..100 {
         match admin.query_one(sql::RUNNING, &[&sessions.pids, &sessions.started]) {
             Ok(row) if row.try_get::<_, i64>(0).is_ok_and(|n| n > 0) => {
-                thread::sleep(Duration::from_millis(10))
+                thread::sleep(Duration::from_millis(10));
             }
             _ => return,
         }

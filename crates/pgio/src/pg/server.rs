@@ -96,7 +96,7 @@ fn newer_than_known(major: u32) -> Option<Warning> {
 /// Identifies a database system: a primary and its physical standbys have the same identifier.
 pub fn system_identifier(client: &mut Client) -> Result<String, postgres::Error> {
     let query = "SELECT system_identifier::text FROM pg_control_system()";
-    Ok(client.query_one(query, &[])?.try_get(0)?)
+    client.query_one(query, &[])?.try_get(0)
 }
 
 /// Identifies a server, independent of the connection and the role: system identifier and port. A

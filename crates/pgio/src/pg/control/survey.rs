@@ -46,9 +46,12 @@ impl Controller {
             "SELECT pg_backend_pid(), current_setting('data_directory'), current_setting('logging_collector') = 'on'",
             &[],
         );
-        let row = row.map_err(|error| match words::is_denied(&error) {
-            true => ControlError::Denied { what: "data_directory" },
-            false => error.into(),
+        let row = row.map_err(|error| {
+            if words::is_denied(&error) {
+                ControlError::Denied { what: "data_directory" }
+            } else {
+                error.into()
+            }
         })?;
         let facts = SessionFacts {
             backend: row.try_get(0)?,
