@@ -13,8 +13,9 @@ use super::endpoint::Route;
 use super::error::ConnectError;
 use super::guarded::Connector;
 use super::params::{ConnectParams, SslMode};
-use super::tls::{self, Tls};
-use super::wire::cancel as cancel_by_route;
+use super::tls;
+use super::tls::verifier::Tls;
+use super::wire::{cancel as cancel_by_route, dial_zone};
 
 /// Cancels the running statement of one session, from any thread.
 #[derive(Clone)]
@@ -57,7 +58,7 @@ impl Canceller {
                 let cancel_with = |ssl| {
                     let connector =
                         Connector::new(tls.as_deref().cloned().map(Ok), ssl, None, Arc::default());
-                    let own = params.dial_zone();
+                    let own = dial_zone(params);
                     let own = own.map_err(|e| ConnectError::Cancel { source: Box::new(e) })?;
                     token.cancel_query(connector.over(own)).map_err(driver)
                 };

@@ -114,6 +114,17 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Quotes a value only if it must be.
+pub(super) fn quote_if_needed(value: &str) -> String {
+    let special = |c: char| c.is_whitespace() || c == '\'' || c == '\\';
+    if value.is_empty() || value.contains(special) { quote(value) } else { value.to_owned() }
+}
+
+/// Quotes a value for this form.
+pub(super) fn quote(value: &str) -> String {
+    format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,10 +137,6 @@ mod tests {
 
     fn problem(text: &str) -> String {
         parse(text).err().unwrap().to_string()
-    }
-
-    fn quote(value: &str) -> String {
-        format!("'{}'", value.replace('\\', r"\\").replace('\'', r"\'"))
     }
 
     #[test]

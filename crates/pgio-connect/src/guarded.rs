@@ -31,7 +31,8 @@ use tokio_rustls::TlsConnector;
 
 use super::error::TlsUnsupported;
 use super::limits::Guard;
-use super::tls::{self, Tls};
+use super::tls;
+use super::tls::verifier::Tls;
 
 /// The same text as the crate's, which `classify` recognizes.
 const NO_TLS: &str = "server does not support TLS";

@@ -30,7 +30,7 @@ use super::error::{ConnectError, ConnectWarning};
 use super::guarded::{Connector, Encryption, Progress, detour};
 use super::params::{ChannelBinding, ConnectParams, SessionAttrs, SslMode};
 use super::tls;
-use super::wire::Wire;
+use super::wire::{Wire, dial_zone};
 use crate::interrupt;
 use classify::Attempt;
 
@@ -226,7 +226,7 @@ fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<(Client, DriverSsl), Fa
         Endpoint::Tcp { .. } => {
             let deadline = limit.map(|limit| Instant::now() + limit);
             let connector = Connector::new(tls, ssl, deadline, Arc::clone(&progress));
-            let own = attempt.params.dial_zone().map_err(|e| unreachable(&e, attempt))?;
+            let own = dial_zone(attempt.params).map_err(|e| unreachable(&e, attempt))?;
             let connector = connector.over(own);
             connect_within(limit, move || Ok(config.connect(connector)), attempt)?
         }

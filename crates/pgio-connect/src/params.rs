@@ -5,18 +5,16 @@
 //! Next: `resolve` creates them, `open` and `tls` use them.
 
 use std::fmt;
-use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::endpoint::Endpoint;
 use super::error::ConnectWarning;
 use super::passfile::Passfile;
 use super::secret::Secret;
-use super::tls::Tls;
-use super::wire::dial;
+use super::tls::verifier::Tls;
 
 /// Everything needed to open a session. Created by [`super::resolve()`].
 #[derive(Debug, Clone)]
@@ -183,12 +181,6 @@ impl ConnectParams {
     /// Whether all hosts are Unix-domain sockets, so that the server is on this machine.
     pub fn is_by_socket(&self) -> bool {
         self.hosts.iter().all(|endpoint| matches!(endpoint, Endpoint::Socket { .. }))
-    }
-
-    /// Connects to the server's address if it is in a zone; others are the driver's affair.
-    pub(super) fn dial_zone(&self) -> io::Result<Option<TcpStream>> {
-        let zone = *self.zone.lock().unwrap_or_else(PoisonError::into_inner);
-        zone.map(|address| dial(&address, self)).transpose()
     }
 
     /// Problems that libpq would ignore silently.

@@ -5,7 +5,7 @@
 
 use super::error::BadText;
 use super::keywords::{Pair, names_secret};
-use super::{resolve, spell, uri};
+use super::{conninfo, uri};
 
 /// Letter, long name, keyword.
 const OPTIONS: [(char, &str, &str); 4] = [
@@ -27,7 +27,11 @@ pub(super) fn has_options(text: &str) -> bool {
     is_option(first) || (!is_conninfo || uri::is_uri(first)) && words.any(is_option)
 }
 
-pub(super) fn parse(text: &str) -> Result<Vec<Pair>, BadText> {
+/// `parse_database` parses what names the database, which may be a connection string.
+pub(super) fn parse(
+    text: &str,
+    parse_database: impl Fn(&str) -> Result<Vec<Pair>, BadText>,
+) -> Result<Vec<Pair>, BadText> {
     let mut given: Vec<(&'static str, &str)> = Vec::new();
     let (mut operands, mut refused) = (Vec::new(), None);
     let mut words = text.split_ascii_whitespace();
@@ -76,18 +80,18 @@ pub(super) fn parse(text: &str) -> Result<Vec<Pair>, BadText> {
         }
     }
     let mut pairs = Vec::new();
-    // A database may be a connection string, whose values win.
+    // The values of a connection string win.
     given.sort_by_key(|(keyword, _)| *keyword == "dbname");
     for (keyword, value) in given {
         match keyword {
-            "dbname" => pairs.extend(resolve::parse(value)?),
+            "dbname" => pairs.extend(parse_database(value)?),
             _ => pairs.push(Pair { keyword, value: value.into() }),
         }
     }
     match refused {
         None => Ok(pairs),
         Some((word, what)) => {
-            let instead = conninfo(&pairs);
+            let instead = without_options(&pairs);
             let problem = format!("{what} is not supported; remove it, or write {instead}");
             Err(BadText::new(position(text, word), problem))
         }
@@ -95,10 +99,12 @@ pub(super) fn parse(text: &str) -> Result<Vec<Pair>, BadText> {
 }
 
 /// The same without options, for the user.
-fn conninfo(pairs: &[Pair]) -> String {
+fn without_options(pairs: &[Pair]) -> String {
     let shown = pairs.iter().filter(|pair| !names_secret(pair.keyword));
     let shown: Vec<String> = shown
-        .map(|pair| format!("{}={}", pair.keyword, spell::bare(&pair.value.to_string_lossy())))
+        .map(|pair| {
+            format!("{}={}", pair.keyword, conninfo::quote_if_needed(&pair.value.to_string_lossy()))
+        })
         .collect();
     if shown.is_empty() { "host=... dbname=...".to_owned() } else { shown.join(" ") }
 }
@@ -116,7 +122,7 @@ mod tests {
 
     fn split(text: &str) -> String {
         assert!(has_options(text), "{text}");
-        conninfo(&parse(text).unwrap())
+        without_options(&parse(text, crate::resolve::parse).unwrap())
     }
 
     #[test]
@@ -159,7 +165,7 @@ mod tests {
 
     #[test]
     fn other_options_are_refused_with_what_to_write() {
-        let problem = |text: &str| parse(text).err().unwrap().to_string();
+        let problem = |text: &str| parse(text, crate::resolve::parse).err().unwrap().to_string();
         assert_eq!(
             problem("-h db1 -W pgio"),
             "at character 8: -W is not supported; remove it, or write host=db1 dbname=pgio"
@@ -178,7 +184,7 @@ mod tests {
     proptest! {
         #[test]
         fn never_panics(text in "[a-hpUdwW=\\- '\u{e9}]{0,40}|.*") {
-            let _ = (has_options(&text), parse(&text));
+            let _ = (has_options(&text), parse(&text, crate::resolve::parse));
         }
     }
 }

@@ -133,7 +133,7 @@ fn gather(text: &str, env: &Env) -> Result<Settings, ConnectError> {
 
 pub(super) fn parse(text: &str) -> Result<Vec<Pair>, BadText> {
     if psql::has_options(text) {
-        psql::parse(text)
+        psql::parse(text, parse)
     } else if uri::is_uri(text) {
         uri::parse(text)
     } else if text.contains('=') {

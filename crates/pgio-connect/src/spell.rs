@@ -8,6 +8,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::conninfo::quote;
 use super::endpoint::Endpoint;
 use super::keywords::KEYWORDS;
 use super::params::{ConnectParams, Keepalives, RootCert, SslMode};
@@ -18,7 +19,7 @@ impl ConnectParams {
     pub fn without_secrets(&self) -> String {
         let pairs = self.pairs().into_iter();
         let written: Vec<String> =
-            pairs.map(|(key, value)| format!("{key}={}", quoted(&value))).collect();
+            pairs.map(|(key, value)| format!("{key}={}", quote(&value))).collect();
         written.join(" ")
     }
 
@@ -140,16 +141,6 @@ fn mode(mode: SslMode) -> &'static str {
         SslMode::VerifyCa => "verify-ca",
         SslMode::VerifyFull => "verify-full",
     }
-}
-
-/// Quotes a value only if it must be.
-pub(super) fn bare(value: &str) -> String {
-    let special = |c: char| c.is_whitespace() || c == '\'' || c == '\\';
-    if value.is_empty() || value.contains(special) { quoted(value) } else { value.to_owned() }
-}
-
-fn quoted(value: &str) -> String {
-    format!("'{}'", value.replace('\\', "\\\\").replace('\'', "\\'"))
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use super::limits::{self, During, Excess};
 use super::params::{ConnectParams, NoticeHandler};
 pub use message::{Message, Refusal, WireError, routine, texts};
 use pipe::Pipe;
-pub(super) use socket::dial;
+pub(super) use socket::dial_zone;
 pub(super) use startup::cancel;
 
 /// Rows in text format.

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
@@ -91,8 +92,14 @@ fn socket(attempt: &Attempt<'_>) -> io::Result<Socket> {
     dial(&address, attempt.params).map(Socket::Tcp)
 }
 
+/// Connects to the server's address if it is in a zone; others are the driver's affair.
+pub(crate) fn dial_zone(params: &ConnectParams) -> io::Result<Option<TcpStream>> {
+    let zone = *params.zone.lock().unwrap_or_else(PoisonError::into_inner);
+    zone.map(|address| dial(&address, params)).transpose()
+}
+
 /// Connects a TCP socket, with the options of the parameters.
-pub(crate) fn dial(address: &SocketAddr, params: &ConnectParams) -> io::Result<TcpStream> {
+fn dial(address: &SocketAddr, params: &ConnectParams) -> io::Result<TcpStream> {
     let socket = match params.connect_timeout {
         Some(limit) => TcpStream::connect_timeout(address, limit)?,
         None => TcpStream::connect(address)?,
