@@ -104,13 +104,12 @@ impl Display<'_> {
     fn begin(&mut self, begins: &WorkloadBegins<'_>) {
         self.status.clear();
         let WorkloadBegins { workload, pace, primary, open_ended, .. } = begins;
-        if let Some(advice) = few_blocks_text(self.experiment).filter(|_| self.line.is_none()) {
-            output::note(&advice);
-        }
         if let Some(size) = size_text(self.experiment, workload) {
             output::note(&format!("{}: {size}", workload.name));
         }
-        self.line = Some(ProgressLine::new(pace.clone(), (*primary).to_owned(), *open_ended));
+        let mut line = ProgressLine::new(pace.clone(), (*primary).to_owned(), *open_ended);
+        line.advice = few_blocks_text(self.experiment);
+        self.line = Some(line);
     }
 }
 
@@ -128,6 +127,8 @@ struct ProgressLine {
     /// Warnings already shown: a load before each trial repeats them.
     warned: BTreeSet<Warning>,
     standings: Standings,
+    /// Printed when the first trial begins, so that a refusal stands alone.
+    advice: Option<String>,
 }
 
 impl ProgressLine {
@@ -141,10 +142,15 @@ impl ProgressLine {
             open_ended,
             warned: BTreeSet::new(),
             standings: Standings::default(),
+            advice: None,
         }
     }
 
     fn update(&mut self, event: &Event<'_>) {
+        if let (Event::Resets { .. } | Event::Begins { .. }, Some(advice)) = (event, self.advice.take())
+        {
+            self.print_note(&advice);
+        }
         match event {
             Event::Resets { planned, condition } => {
                 self.pace.begin(std::slice::from_ref(planned), Instant::now());

@@ -237,7 +237,7 @@ fn passwords_are_never_shown() {
     // Right ones are not shown either, as given or as meant.
     let encoded = "s3cr%3Aet%5Cword";
     db.write("pgio.conf", &format!("CONNECT_STRING=\"{}\"\nSCALE=8M\n", uri(encoded)));
-    let setup = db.succeed(&["setup"]);
+    let setup = db.succeed(&["setup", "--no-space-check"]);
     let run = db.succeed(&["run", "--run-time", "200ms", "--json", "trial.json"]);
     assert!(run.out.contains("Database connect string: "), "{run:?}");
     let destroy = db.succeed(&["destroy"]);
@@ -262,7 +262,14 @@ fn setup_reports_a_disk_that_fills_up_while_loading() {
     ] {
         client.batch_execute(&statement).unwrap();
     }
-    let load = ["setup", "--create-base-table=FALSE", "--tablespace", &space, "--scale"];
+    let load = [
+        "setup",
+        "--no-space-check",
+        "--create-base-table=FALSE",
+        "--tablespace",
+        &space,
+        "--scale",
+    ];
     role.succeed(&[&load[..], &["8M"]].concat());
     unchanged(&role, &[&load[..], &["64M"]].concat())
         .assert_refused(REFUSED, &["ran out of disk space at pgio1", "use a smaller SCALE"]);

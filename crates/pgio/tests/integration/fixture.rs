@@ -44,7 +44,9 @@ pub(crate) fn copy_program(from: &Path, directory: &Path) -> PathBuf {
 }
 
 pub(crate) fn spec(major: u32) -> Spec {
-    Spec { pg: Some(VersionRequest::major(major)), ..Spec::new(pgio_exe()) }
+    // With `try`, a server takes huge pages that a test of ballast has reserved.
+    let primary_settings = vec![("huge_pages".to_owned(), "off".to_owned())];
+    Spec { pg: Some(VersionRequest::major(major)), primary_settings, ..Spec::new(pgio_exe()) }
 }
 
 /// A primary without a standby.

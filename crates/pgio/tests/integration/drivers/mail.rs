@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{check, quiet, recounted, start};
-use crate::fixture::{INSTALLED, shared_primary};
+use crate::fixture::{INSTALLED, fresh_database, shared_primary};
 use crate::mail::dovecot::Dovecot;
 use crate::parallel::run_in_parallel;
 use crate::workdir::{Workdir, experiment_on};
@@ -14,7 +14,7 @@ const DRIVERS: usize = 3;
 fn delivered(dovecot: &Dovecot, workload: &str) -> Value {
     let dir = Workdir::new();
     let keys = format!("aa = false\nblocks = 1\nduration = \"1s\"\n{}", quiet());
-    let target = format!("dsn = {:?}", shared_primary(INSTALLED).primary_conninfo());
+    let target = format!("dsn = {:?}", fresh_database(shared_primary(INSTALLED)));
     let text = experiment_on(&target, &keys, "", &[("a", "")]);
     let mail = format!("kind = \"mail\"\n{}\n{workload}", dovecot.workload());
     let text = text.replace("kind = \"commit\"", &mail);

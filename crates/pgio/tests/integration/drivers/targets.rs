@@ -60,7 +60,8 @@ fn each_server_has_drivers_of_its_own() {
     let (dir, dsns) = (Workdir::new(), databases());
     start(&dir, &text(&dsns, "duration = \"1s\"\nwarmup = \"200ms\"", OWN), "local:4")
         .wait()
-        .expect(0, &["Each server"]);
+        .expect(0, &[]);
+    dir.pgio(&["report", "out", "--all"]).expect(0, &["Each server"]);
     let trials = dir.trials();
     assert_eq!(trials.len(), 2);
     trials.iter().for_each(assert_whole);
