@@ -21,18 +21,18 @@ use rustls::{
 use super::certificate;
 
 #[derive(Debug)]
-pub(in crate::tls) struct Roots {
-    pub(in crate::tls) store: RootCertStore,
+pub(super) struct Roots {
+    pub(super) store: RootCertStore,
     /// The file may contain the server's own certificate instead of a CA's. OpenSSL accepts that,
     /// webpki does not. Such a certificate must be equal byte by byte, and within its dates.
-    pub(in crate::tls) listed: Vec<CertificateDer<'static>>,
+    pub(super) listed: Vec<CertificateDer<'static>>,
 }
 
 /// The configuration for all hosts.
 #[derive(Debug, Clone)]
 pub(crate) struct Tls {
-    pub(in crate::tls) config: ClientConfig,
-    pub(in crate::tls) verifier: LibpqVerifier,
+    pub(super) config: ClientConfig,
+    pub(super) verifier: LibpqVerifier,
 }
 
 impl Tls {
@@ -50,12 +50,12 @@ impl Tls {
 
 /// Verifies what the mode requires, and always the signatures, which prove that the peer has the key.
 #[derive(Debug, Clone)]
-pub(in crate::tls) struct LibpqVerifier {
-    pub(in crate::tls) roots: Option<Arc<Roots>>,
+pub(super) struct LibpqVerifier {
+    pub(super) roots: Option<Arc<Roots>>,
     /// As the user wrote it: rustls does not take every name for one.
-    pub(in crate::tls) host: String,
-    pub(in crate::tls) check_name: bool,
-    pub(in crate::tls) provider: Arc<CryptoProvider>,
+    pub(super) host: String,
+    pub(super) check_name: bool,
+    pub(super) provider: Arc<CryptoProvider>,
 }
 
 impl ServerCertVerifier for LibpqVerifier {
@@ -137,4 +137,4 @@ fn check_name(end_entity: &CertificateDer<'_>, host: &str) -> Result<(), rustls:
     Err(rustls::Error::General(format!("{NAME_MISMATCH}{names}, not for {host}")))
 }
 
-pub(in crate::tls) const NAME_MISMATCH: &str = "the server's certificate is for ";
+pub(super) const NAME_MISMATCH: &str = "the server's certificate is for ";
