@@ -147,7 +147,8 @@ impl ProgressLine {
     }
 
     fn update(&mut self, event: &Event<'_>) {
-        if let (Event::Resets { .. } | Event::Begins { .. }, Some(advice)) = (event, self.advice.take())
+        if let (Event::Resets { .. } | Event::Begins { .. }, Some(advice)) =
+            (event, self.advice.take())
         {
             self.print_note(&advice);
         }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::disk::{self, LoopDevice};
 use crate::examples;
-use crate::fixture::{INSTALLED, shared_primary};
+use crate::fixture::{INSTALLED, fresh_database, shared_primary};
 use crate::hosts::sshd::Sshd;
 use crate::workdir::{self, Workdir, failed_checks};
 use dovecot::Dovecot;
@@ -32,7 +32,7 @@ fn one_trial(dir: &Workdir, duration: &str, workload: &str, more: &str) -> workd
 }
 
 fn experiment(keys: &str, workload: &str, more: &str) -> String {
-    let target = format!("dsn = {:?}\n{more}", shared_primary(INSTALLED).primary_conninfo());
+    let target = format!("dsn = {:?}\n{more}", fresh_database(shared_primary(INSTALLED)));
     let text = workdir::experiment_on(&target, keys, "", &[("a", "")]);
     text.replace("kind = \"commit\"", &format!("kind = \"mail\"\n{workload}"))
 }
@@ -91,7 +91,7 @@ fn dovecot_loses_and_alters_nothing() {
 #[test]
 fn dovecot_asks_postgresql_for_its_users_and_refuses_others() {
     let server = shared_primary(INSTALLED);
-    let conninfo = crate::fixture::fresh_database(server);
+    let conninfo = fresh_database(server);
     let Some(dovecot) = Dovecot::start(Some(&conninfo)) else { return };
     let dir = Workdir::new();
     let all = dovecot.workload();
