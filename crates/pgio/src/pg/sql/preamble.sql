@@ -16,7 +16,8 @@ SELECT name, value, set_config(name, value, false)
     ('default_transaction_isolation', 'read committed'),
     -- A canceled wait for a standby is a warning.
     ('client_min_messages', 'notice'),
-    ('client_encoding', 'UTF8'),
+    -- From a database without an encoding, text comes as it is: the server would refuse to send what is not UTF-8.
+    ('client_encoding', CASE current_setting('server_encoding') WHEN 'SQL_ASCII' THEN 'SQL_ASCII' ELSE 'UTF8' END),
     ('extra_float_digits', '1'),
     ('DateStyle', 'ISO, MDY'),
     ('IntervalStyle', 'postgres'),
