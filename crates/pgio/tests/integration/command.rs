@@ -111,7 +111,15 @@ impl TestDatabase {
     /// Small tables, without the base table.
     pub(crate) fn load(&self, tables: u32, scale: &str) {
         let tables = tables.to_string();
-        let arguments = ["--scale", scale, "--num-schemas", &tables, "--create-base-table=FALSE"];
+        // A role without rights cannot know the free space.
+        let arguments = [
+            "--scale",
+            scale,
+            "--num-schemas",
+            &tables,
+            "--create-base-table=FALSE",
+            "--no-space-check",
+        ];
         self.succeed(&[&["setup"], &arguments[..]].concat());
     }
 
