@@ -14,7 +14,7 @@ use pgio::pg::private::PrivateCluster;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
+use crate::fixture::{INSTALLED, changed_primary, connect, fresh_database, shared_primary, spec};
 use crate::hosts::sshd::Sshd;
 use crate::workdir::{Running, Workdir, condition_of, experiment_on, wait_until};
 
@@ -315,9 +315,9 @@ fn a_value(dir: &Workdir) -> PathBuf {
 
 #[test]
 fn a_command_is_applied_verified_and_undone() {
-    let dir = Workdir::new();
+    let (server, dir) = (changed_primary(INSTALLED), Workdir::new());
     let file = a_value(&dir);
-    let result = dir.compare(&text(&on_shared(), SHORT, &command(&file))).expect(0, &[]);
+    let result = dir.compare(&text(&on(&server), SHORT, &command(&file))).expect(0, &[]);
     assert_complete(&dir.trials());
     assert_eq!(evidence(&dir.trials(), "treated", "command `a value`"), ["in force"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), "as found\n");
@@ -330,9 +330,9 @@ fn a_command_is_applied_verified_and_undone() {
 #[test]
 fn a_command_of_a_killed_run_is_undone_from_the_journal() {
     for (theirs, flags) in [(None, &["undo"][..]), (Some("theirs\n"), &["undo", "--restore"][..])] {
-        let dir = Workdir::new();
+        let (server, dir) = (changed_primary(INSTALLED), Workdir::new());
         let file = a_value(&dir);
-        let mut running = dir.start_compare(&endless(&on_shared(), &command(&file)));
+        let mut running = dir.start_compare(&endless(&on(&server), &command(&file)));
         running.wait_until("applied", || fs::read_to_string(&file).unwrap() == "ours\n");
         running.kill();
         // The journal alone knows the way back.
