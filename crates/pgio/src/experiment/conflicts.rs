@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::state::{self, StateError};
-use crate::pg::{leftovers, server};
+use crate::pg::{leftovers, server, session};
 use crate::treatment::Resource;
 use crate::treatment::journal::{self, Claims, Holder, JournalError, Subject, UndoTarget};
 use pgio_connect::ConnectParams;
@@ -52,7 +52,7 @@ pub fn refuse_unfinished<'a>(
 /// None if no server answers.
 fn identify(params: &ConnectParams) -> Option<Resource> {
     let unannounced = params.clone().with_application_name(leftovers::UNANNOUNCED);
-    let mut client = pgio_connect::connect(&unannounced).ok()?;
+    let mut client = session::open(&unannounced).ok()?;
     Some(Resource::server(&server::identity(&mut client).ok()?))
 }
 
