@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use pgio::pg::private::{Error, Origin, PrivateCluster, Spec, VersionRequest, reap};
-use rustix::process::{Pid, Signal, geteuid, getsid, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, geteuid, kill_process, kill_process_group};
 use tempfile::TempDir;
 
 use crate::fixture::{
@@ -57,12 +57,24 @@ fn processes(cluster: &Path) -> Processes {
     Processes { supervisor, all }
 }
 
+/// The first numbers after a process's state: parent, process group, session (0 once it is exiting).
 /// None for a process that no longer exists or is a zombie.
-fn parent(pid: i32) -> Option<i32> {
+fn stat(pid: i32) -> Option<[i32; 3]> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    if state == "Z" { None } else { fields.next()?.parse().ok() }
+    if fields.next()? == "Z" {
+        return None;
+    }
+    let mut number = || fields.next()?.parse().ok();
+    Some([number()?, number()?, number()?])
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    stat(pid).map(|[parent, _, _]| parent)
+}
+
+fn session(pid: i32) -> Option<i32> {
+    stat(pid).map(|[_, _, session]| session)
 }
 
 fn wait_until_gone(pids: &[i32]) {
@@ -276,10 +288,9 @@ fn an_owner_that_is_killed_leaves_no_trace() {
         let processes = processes(&owner.cluster);
         let cluster = owner.cluster.clone();
         // Ctrl-C must leave the servers to an owner that still has something to undo there.
-        let owners_session = getsid(Some(Pid::from_child(&owner.child))).unwrap();
+        let owners = session(owner.child.id().cast_signed()).unwrap();
         // A worker of the server's may have ended since it was listed.
-        let is_owners = |pid| getsid(Pid::from_raw(pid)).is_ok_and(|s| s == owners_session);
-        assert!(!processes.all.iter().any(|pid| is_owners(*pid)));
+        assert!(!processes.all.iter().any(|pid| session(*pid) == Some(owners)));
         owner.signal(signal);
         wait_until_gone(&processes.all);
         assert!(!cluster.exists(), "removed before the supervisor ended");
