@@ -8,7 +8,7 @@
 //! [`write_durably`].
 //!
 //! This module knows no file formats. Links in the path of the directory itself are the user's
-//! choice and are followed.
+//! choice and are followed, but root does not write through those of other users.
 
 mod directory;
 mod special;
@@ -16,13 +16,12 @@ mod special;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Stat;
 use rustix::process::geteuid;
 
-pub use self::directory::Directory;
+pub use self::directory::{Directory, walk};
 pub use self::special::write_named;
 use crate::units::human;
 
@@ -73,25 +72,11 @@ pub fn check_owner(found: &Stat) -> Result<(), Refused> {
     }
 }
 
-/// Before root writes: refuses a path through a link that another user could turn elsewhere.
-pub fn refuse_foreign_links(path: &Path) -> io::Result<()> {
-    if !geteuid().is_root() {
-        return Ok(());
-    }
-    for at in std::path::absolute(path)?.ancestors() {
-        if at.symlink_metadata().is_ok_and(|found| found.is_symlink() && found.uid() != 0) {
-            return Err(Refused::ForeignLink(at.to_owned()).into());
-        }
-    }
-    Ok(())
-}
-
 /// Replaces a file atomically; the new file is on disk when this returns. An existing file or link
 /// of that name is replaced, never followed.
 pub fn write_durably(path: &Path, text: &str) -> io::Result<()> {
     let (directory, name) = split(path)?;
-    refuse_foreign_links(directory)?;
-    Directory::open(directory)?.write(Path::new(name), text.as_bytes())
+    Directory::open_to_write(directory)?.write(Path::new(name), text.as_bytes())
 }
 
 /// Splits a path into directory and file name.
@@ -131,16 +116,20 @@ mod tests {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
-        let (link, elsewhere) = (dir.path().join("link"), dir.path().join("elsewhere"));
+        let [link, elsewhere, ours] = ["link", "elsewhere", "ours"].map(|n| dir.path().join(n));
         std::fs::create_dir(&elsewhere).unwrap();
-        symlink(&elsewhere, &link).unwrap();
-        write_durably(&link.join("f"), "ours").unwrap();
+        symlink("elsewhere", &link).unwrap();
+        symlink(dir.path(), &ours).unwrap();
+        write_durably(&ours.join("link/f"), "ours").unwrap();
         lchown(&link, Some(65534), None).unwrap();
-        for refused in [
-            write_durably(&link.join("g"), "ours").unwrap_err(),
-            Directory::open_or_create(&link.join("made")).unwrap_err(),
-        ] {
-            assert!(refused.to_string().contains("belongs to another user"), "{refused}");
+        for through in [link, ours.join("elsewhere/../link")] {
+            for refused in [
+                write_durably(&through.join("g"), "ours").unwrap_err(),
+                write_named(&through.join("f"), "ours").unwrap_err(),
+                Directory::open_or_create(&through.join("made")).unwrap_err(),
+            ] {
+                assert!(refused.to_string().contains("belongs to another user"), "{refused}");
+            }
         }
         assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 1);
     }

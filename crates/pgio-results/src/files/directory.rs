@@ -3,20 +3,21 @@
 //! Every name is resolved from the descriptor, component by component and without following links,
 //! so that later changes of the path have no effect.
 
-use std::ffi::OsStr;
-use std::fs::{DirBuilder, File};
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Component, Path};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, Stat, fchmod, fchown, fstat, fsync, mkdirat, open, openat,
-    renameat, statat, unlinkat,
+    readlinkat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
-use rustix::process::{Gid, Uid};
+use rustix::process::{Gid, Uid, geteuid};
 
 use super::Refused;
 
@@ -25,6 +26,9 @@ const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 /// Flags for opening an untrusted file. `NONBLOCK`: opening a FIFO must not wait for its other end.
 const UNTRUSTED: OFlags =
     OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// Maximum number of symbolic links on a path, as in the kernel.
+const MAX_LINKS: u32 = 40;
 
 /// Attempts to create a file; another process may create the same name first.
 const MAX_ATTEMPTS: usize = 16;
@@ -38,12 +42,18 @@ impl Directory {
         Ok(Directory(open(path, DIRECTORY | OFlags::RDONLY, Mode::empty())?))
     }
 
-    /// Like [`Directory::open`], but creates missing directories. Only the owner may write to them,
+    /// Opens a directory to write there. Root follows no link that another user could turn elsewhere.
+    pub fn open_to_write(path: &Path) -> io::Result<Directory> {
+        open_checked(path, |_, _| Ok(false))
+    }
+
+    /// Like [`Directory::open_to_write`], but creates missing directories. Only the owner may write to them,
     /// whatever the umask.
     pub fn open_or_create(path: &Path) -> io::Result<Directory> {
-        super::refuse_foreign_links(path)?;
-        DirBuilder::new().recursive(true).mode(0o755).create(path)?;
-        Directory::open(path)
+        open_checked(path, |parent, name| match mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => Ok(true),
+            Err(error) => Err(error.into()),
+        })
     }
 
     /// Like [`Directory::open`], but fails if the last component is a link.
@@ -241,6 +251,93 @@ impl AsRawFd for Directory {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
+}
+
+fn open_checked(
+    path: &Path,
+    make: impl Fn(&OwnedFd, &OsStr) -> io::Result<bool>,
+) -> io::Result<Directory> {
+    let check = |found: &Stat, at: &Path| match FileType::from_raw_mode(found.st_mode) {
+        FileType::Symlink if geteuid().is_root() && found.st_uid != 0 => {
+            Err(Refused::ForeignLink(at.to_owned()).into())
+        }
+        _ => Ok(()),
+    };
+    let make = |parent: &OwnedFd, name: &OsStr, _: &Path| make(parent, name);
+    let opened = walk(path, check, make, |_, error| error.into())?;
+    let (directory, _) = opened.ok_or(io::ErrorKind::NotFound)?;
+    Ok(Directory(directory))
+}
+
+/// Opens a directory one component at a time, so that nobody can turn a checked path elsewhere; returns it with its
+/// path without links. `check` gets each directory before it is searched, and each link before it is followed. `make`
+/// creates what is missing, or returns false: then the result is `None`.
+///
+/// # Errors
+///
+/// Those of `check` and `make`; `failed` makes the others.
+pub fn walk<E>(
+    path: &Path,
+    check: impl Fn(&Stat, &Path) -> Result<(), E>,
+    make: impl Fn(&OwnedFd, &OsStr, &Path) -> Result<bool, E>,
+    failed: impl Fn(&Path, Errno) -> E,
+) -> Result<Option<(OwnedFd, PathBuf)>, E> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let start = |at: &str| {
+        let opened = open(at, flags | OFlags::DIRECTORY, Mode::empty());
+        Ok((opened.map_err(|e| failed(path, e))?, PathBuf::from(at)))
+    };
+    // The directories above the working directory may not be searchable.
+    let (mut here, mut at) = start(if path.is_absolute() { "/" } else { "." })?;
+    let (mut todo, mut links) = (VecDeque::from(names_of(path)), 0);
+    while let Some(name) = todo.pop_front() {
+        check(&fstat(&here).map_err(|e| failed(&at, e))?, &at)?;
+        let next = at.join(&name);
+        let mut opened = openat(&here, &name, flags, Mode::empty());
+        if matches!(opened, Err(Errno::NOENT)) {
+            if !make(&here, &name, &next)? {
+                return Ok(None);
+            }
+            opened = openat(&here, &name, flags, Mode::empty());
+        }
+        let opened = opened.map_err(|e| failed(&next, e))?;
+        let found = fstat(&opened).map_err(|e| failed(&next, e))?;
+        match FileType::from_raw_mode(found.st_mode) {
+            FileType::Symlink => {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(failed(path, Errno::LOOP));
+                }
+                check(&found, &next)?;
+                let target = readlinkat(&opened, "", Vec::new()).map_err(|e| failed(&next, e))?;
+                let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+                if target.is_absolute() {
+                    (here, at) = start("/")?;
+                }
+                for name in names_of(&target).into_iter().rev() {
+                    todo.push_front(name);
+                }
+            }
+            FileType::Directory if name == ".." && at.file_name().is_some() => {
+                at.pop();
+                here = opened;
+            }
+            FileType::Directory => (here, at) = (opened, next),
+            _ => return Err(failed(&next, Errno::NOTDIR)),
+        }
+    }
+    let flags = DIRECTORY | OFlags::RDONLY;
+    let directory = openat(&here, ".", flags, Mode::empty()).map_err(|e| failed(&at, e))?;
+    Ok(Some((directory, at)))
+}
+
+fn names_of(path: &Path) -> Vec<OsString> {
+    let name = |component: Component<'_>| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    };
+    path.components().filter_map(name).collect()
 }
 
 fn set_owner(fd: impl AsFd, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {

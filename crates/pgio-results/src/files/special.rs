@@ -11,9 +11,11 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
-use super::{Refused, write_durably};
+use super::{Directory, Refused, split, write_durably};
 
 pub fn write_named(path: &Path, text: &str) -> io::Result<()> {
+    let (directory, _) = split(path)?;
+    Directory::open_to_write(directory)?;
     if !is_special(path)? {
         return write_durably(path, text);
     }

@@ -3,7 +3,6 @@
 //! `experiment::application::single` runs the trial; this file prints it and writes the files that the user
 //! names.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use crate::experiment::application::single::{
 use crate::workload::Progress;
 use pgio_connect::ConnectParams;
 use pgio_report::report::{classic, session_detail, trial as trial_report};
+use pgio_results::files::Directory;
 use pgio_results::model::{CheckVerdict, Outcome as Ended, Trial};
 use pgio_results::units;
 use pgio_results::{checks, store, wire};
@@ -189,8 +189,7 @@ fn parent(file: &Path) -> &Path {
 
 /// Checks before the window that results can be written after it.
 fn make_ready(dir: &Path) -> Outcome {
-    pgio_results::files::refuse_foreign_links(dir)
-        .and_then(|()| fs::create_dir_all(dir))
+    Directory::open_or_create(dir)
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot create {}", dir.display())))?;
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK)
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot write in {}", dir.display())))

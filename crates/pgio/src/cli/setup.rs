@@ -1,6 +1,5 @@
 //! `pgio setup`: loads the data set and prints the original's lines.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use postgres::Client;
@@ -14,6 +13,7 @@ use crate::dataset::{LoadSpec, SpaceCheck, lines, sizes};
 use crate::experiment::admin::open_admin;
 use crate::experiment::{slob, state};
 use crate::pg::server;
+use pgio_results::files::Directory;
 use pgio_results::store;
 
 #[derive(Debug, clap::Args)]
@@ -60,8 +60,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 /// Writes the command tags that psql prints when the original creates its objects.
 fn write_classic_files(dir: &Path, admin: &mut Client, spec: &LoadSpec) -> Outcome {
-    pgio_results::files::refuse_foreign_links(dir)
-        .and_then(|()| fs::create_dir_all(dir))
+    Directory::open_or_create(dir)
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot create {}", dir.display())))?;
     let table =
         |rows: u64, index: &str| format!("CREATE TABLE\nCOPY {rows}\n{index}COMMENT\nANALYZE\n");

@@ -7,23 +7,22 @@
 //! The path is resolved one component at a time without following links, and files are opened relative
 //! to the checked directory, so that there is no race between check and use.
 
-use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, Stat, fchmod, fstat, fsync, mkdirat, open, openat,
-    readlinkat, renameat, unlinkat,
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, fchmod, fstat, fsync, mkdirat, openat, renameat,
+    unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Maximum number of symbolic links on a path, as in the kernel.
-const MAX_LINKS: u32 = 40;
+use pgio_results::files;
+
 const ROOT: u32 = 0;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
@@ -177,51 +176,21 @@ impl OwnDir {
 }
 
 fn walk(path: &Path, mode: DirMode, create: bool) -> Result<Option<OwnDir>, OwnDirError> {
-    let cannot = failed("open", path);
     let absolute = std::path::absolute(path).map_err(|source| io_error("open", path, source))?;
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let root = || open("/", flags | OFlags::DIRECTORY, Mode::empty()).map_err(failed("open", path));
-    let mut todo = VecDeque::from(names_of(&absolute));
-    let (mut here, mut at, mut links) = (root()?, PathBuf::from("/"), 0);
-    while let Some(name) = todo.pop_front() {
-        check_ancestor(&fstat(&here).map_err(failed("open", &at))?, &at)?;
-        let next = at.join(&name);
-        let opened = match openat(&here, &name, flags, Mode::empty()) {
-            Err(Errno::NOENT) if create => {
-                make_directory(&here, &name, &next, mode).and_then(|()| {
-                    openat(&here, &name, flags, Mode::empty()).map_err(failed("open", &next))
-                })?
-            }
-            Err(Errno::NOENT) => return Ok(None),
-            opened => opened.map_err(failed("open", &next))?,
-        };
-        let stat = fstat(&opened).map_err(failed("open", &next))?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Symlink => {
-                links += 1;
-                if links > MAX_LINKS {
-                    return Err(cannot(Errno::LOOP));
-                }
-                check_owner(&stat, &next)?;
-                let target = readlinkat(&opened, "", Vec::new()).map_err(failed("open", &next))?;
-                let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
-                if target.is_absolute() {
-                    (here, at) = (root()?, PathBuf::from("/"));
-                }
-                for name in names_of(&target).into_iter().rev() {
-                    todo.push_front(name);
-                }
-            }
-            FileType::Directory if name == ".." => {
-                at.pop();
-                here = opened;
-            }
-            FileType::Directory => (here, at) = (opened, next),
-            _ => return Err(OwnDirError::Kind { path: next, expected: "directory" }),
-        }
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = openat(&here, ".", flags, Mode::empty()).map_err(failed("open", &at))?;
+    let check = |stat: &Stat, at: &Path| match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Symlink => check_owner(stat, at),
+        _ => check_ancestor(stat, at),
+    };
+    let make = |parent: &OwnedFd, name: &OsStr, at: &Path| {
+        if create { make_directory(parent, name, at, mode).map(|()| true) } else { Ok(false) }
+    };
+    let cannot = |at: &Path, errno| match errno {
+        Errno::NOTDIR => OwnDirError::Kind { path: at.to_owned(), expected: "directory" },
+        _ => io_error("open", at, errno.into()),
+    };
+    let Some((directory, at)) = files::walk(&absolute, check, make, cannot)? else {
+        return Ok(None);
+    };
     let stat = fstat(&directory).map_err(failed("open", &at))?;
     check_owner(&stat, &at)?;
     check_writers(&stat, &at)?;
@@ -246,15 +215,6 @@ pub fn check_tree(path: &Path) -> Result<(), OwnDirError> {
         check_tree(&entry.map_err(cannot_list)?.path())?;
     }
     Ok(())
-}
-
-fn names_of(path: &Path) -> Vec<OsString> {
-    let name = |component: Component<'_>| match component {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some("..".into()),
-        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
-    };
-    path.components().filter_map(name).collect()
 }
 
 fn make_directory(

@@ -43,7 +43,8 @@ impl Monitors {
     /// Starts the installed tools and saves the first copy of /proc/diskstats.
     pub fn start(dir: &Path) -> Result<Monitors, FileError> {
         let (first, mut missing) = (dir.join(TOOLS[0].0), Vec::new());
-        let directory = Directory::open(dir).map_err(|source| FileError { path: first, source })?;
+        let directory =
+            Directory::open_to_write(dir).map_err(|source| FileError { path: first, source })?;
         // Never write to an existing file or link of that name.
         let create = |name: &str| {
             let path = dir.join(name);
