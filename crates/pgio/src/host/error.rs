@@ -34,7 +34,7 @@ pub enum HostError {
     #[error("program `{program}` is not installed on host {host}; install it there")]
     Missing { host: String, program: String },
     #[error(
-        "{} is in a directory of PATH that others can change, and pgio runs as root; install the program elsewhere, or run pgio as an ordinary user", path.display()
+        "{}, found by PATH, or its directory can be changed by others, and pgio runs as root; install the program elsewhere, or run pgio as an ordinary user", path.display()
     )]
     UntrustedProgram { path: PathBuf },
     #[error("lost connection to host {host}: {message}; check the host and the network")]

@@ -26,6 +26,7 @@ use rustix::process::{
 
 pub use super::command::{CommandLine, Ids};
 use super::error::HostError;
+use super::secure_path::refused;
 
 /// How long a program may stay open for writing, see [`start`]: a child holds it from its fork to its exec.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -222,6 +223,7 @@ pub struct SpawnOptions {
 /// into a terminal that controls its session (TIOCSTI), and a Ctrl-C there must not interrupt a mount or the start
 /// of a server.
 pub fn spawn(command: &CommandLine, options: SpawnOptions) -> Result<Child, ExecError> {
+    refuse_untrusted(command)?;
     let mut process = command.to_command();
     process.stdin(options.stdin).stdout(options.stdout).stderr(options.stderr);
     prepare(&mut process, options.parent_death_signal);
@@ -246,8 +248,18 @@ fn start(process: &mut Command) -> io::Result<Child> {
 
 /// Replaces this process by the program (exec); returns only on failure.
 pub fn replace_self(command: &CommandLine) -> ExecError {
+    if let Err(error) = refuse_untrusted(command) {
+        return error;
+    }
     let source = command.to_command().exec();
     ExecError::Start { command: command.to_string(), source }
+}
+
+fn refuse_untrusted(command: &CommandLine) -> Result<(), ExecError> {
+    match refused(command.program()) {
+        Some(path) => Err(HostError::UntrustedProgram { path }.into()),
+        None => Ok(()),
+    }
 }
 
 /// Creates the session, and sets the parent death signal, between setuid, which would reset that, and exec.

@@ -1,11 +1,11 @@
 //! The directories of PATH in which root looks for programs, as by sudo's secure_path: others could put a program of
-//! theirs into one that they own or can write to.
+//! theirs into one that they own or can write to. Nor does root start a program there that belongs to others.
 //!
 //! Next: [`super::command`], which gives this PATH to every program that pgio starts.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -26,16 +26,37 @@ pub(super) fn secure_path() -> Option<&'static OsStr> {
     path.as_deref()
 }
 
-/// Where PATH has a program in a directory that root does not use.
+/// Where PATH has a program that root does not start: one that others can change, or in a directory that root does
+/// not use if no other has it.
 pub(super) fn refused(program: &OsStr) -> Option<PathBuf> {
-    secure_path()?;
-    let all = env::var_os("PATH")?;
-    let found = env::split_paths(&all).filter(|dir| vetted(dir).is_none());
-    let found = found.map(|dir| dir.join(program)).find(|path| {
-        fs::metadata(path)
-            .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
-    });
-    found.filter(|_| Path::new(program).components().count() == 1)
+    let path = secure_path()?;
+    if Path::new(program).components().count() != 1 || program.as_encoded_bytes().contains(&b'/') {
+        return None;
+    }
+    let first = |path: &OsStr| {
+        let all = env::split_paths(path).map(|dir| dir.join(program)).collect::<Vec<_>>();
+        all.into_iter().find(|path| {
+            fs::metadata(path)
+                .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+        })
+    };
+    match first(path) {
+        Some(found) => Some(found).filter(|found| !is_safe_program(found)),
+        None => first(&env::var_os("PATH")?),
+    }
+}
+
+/// Whether nobody but root can change the program, or put another in its place.
+fn is_safe_program(path: &Path) -> bool {
+    let Ok(real) = fs::canonicalize(path) else { return false };
+    let is_safe = fs::metadata(&real).is_ok_and(|file| is_safe(&file));
+    is_safe && real.parent().is_some_and(|directory| vetted(directory).is_some())
+}
+
+/// Whether only root can write to it.
+fn is_safe(found: &Metadata) -> bool {
+    let by_group = found.mode() & GROUP_WRITE != 0 && has_members(found.gid());
+    found.uid() == 0 && found.mode() & OTHERS_WRITE == 0 && !by_group
 }
 
 /// The directory without links, which others could turn elsewhere; none if others can change what it holds.
@@ -44,11 +65,8 @@ fn vetted(directory: &Path) -> Option<PathBuf> {
     let is_safe = |at: &Path| {
         let Ok(found) = fs::metadata(at) else { return false };
         // With the sticky bit, others cannot replace what root has there.
-        let is_shared = at != real && found.mode() & STICKY != 0;
-        let by_group = found.mode() & GROUP_WRITE != 0 && has_members(found.gid());
-        found.is_dir()
-            && found.uid() == 0
-            && (is_shared || found.mode() & OTHERS_WRITE == 0 && !by_group)
+        let is_shared = at != real && found.mode() & STICKY != 0 && found.uid() == 0;
+        found.is_dir() && (is_shared || is_safe(&found))
     };
     real.ancestors().all(is_safe).then_some(real)
 }
@@ -97,6 +115,19 @@ mod tests {
         assert_eq!(vetted(&link), vetted(&bin));
         set(&outer, 0o1777);
         assert!(vetted(&bin).is_some(), "as below /tmp");
+        let (program, ours) = (bin.join("program"), outer.join("ours"));
+        fs::write(&program, "").unwrap();
+        symlink(&program, &ours).unwrap();
+        let are_safe = || [&program, &ours].map(|path| is_safe_program(path));
+        for (mode, safe) in [(0o755, true), (0o757, false), (0o755, true)] {
+            set(&program, mode);
+            assert_eq!(are_safe(), [safe; 2], "{mode:o}");
+        }
+        for owned in [&outer, &bin, &program] {
+            chown(owned, Some(65534), None).unwrap();
+            assert_eq!(are_safe(), [false; 2], "{}", owned.display());
+            chown(owned, Some(0), None).unwrap();
+        }
         for owned in [&outer, &bin] {
             chown(owned, Some(65534), None).unwrap();
             assert_eq!((vetted(&bin), vetted(&link)), (None, None), "{}", owned.display());
