@@ -15,6 +15,9 @@
 //! Next: `resolve` for precedence, `open` for hosts and TLS fallbacks, `keywords` for the support
 //! of each libpq keyword.
 
+// What clippy.toml denies to others is done here.
+#![allow(clippy::disallowed_methods)]
+
 mod cancel;
 mod conninfo;
 mod endpoint;

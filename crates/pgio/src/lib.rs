@@ -18,6 +18,7 @@
 //! Start reading at [`experiment`] for the main loop, or at [`cli`] for a command.
 
 // These macros panic if their stream fails, which unwinds past the undo of a condition. `cli::output` prints.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod rng;

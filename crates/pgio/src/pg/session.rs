@@ -4,7 +4,7 @@
 //! and the schema in which pgio creates tables, the first of the user's search_path, is kept in the setting
 //! `pgio.schema`. Only the sessions of a user's program have the user's path.
 
-use postgres::{Client, SimpleQueryMessage};
+use postgres::{Client, NoTls, SimpleQueryMessage};
 
 use super::words;
 use pgio_connect::{self, ConnectError, ConnectParams, Route};
@@ -21,14 +21,27 @@ pub fn open(params: &ConnectParams) -> Result<Client, ConnectError> {
 }
 
 /// Opens a session; also returns the route.
+#[expect(clippy::disallowed_methods, reason = "the session is prepared here")]
 pub fn reach(params: &ConnectParams) -> Result<(Client, Route), ConnectError> {
     let (mut client, route) = pgio_connect::reach(params)?;
     prepare(&mut client, &params.describe())?;
     Ok((client, route))
 }
 
+/// Opens a session at a private server, whose socket pgio chose.
+#[expect(clippy::disallowed_methods, reason = "the session is prepared here")]
+pub fn open_private(conninfo: &str) -> Result<Client, ConnectError> {
+    let at = "a private server";
+    let mut client = Client::connect(conninfo, NoTls).map_err(|error| {
+        let message = words::sentence(&error);
+        ConnectError::NotReady { at: at.to_owned(), message }
+    })?;
+    prepare(&mut client, at)?;
+    Ok(client)
+}
+
 /// Begins a session at the server `at`; refuses one in which a setting is not in force.
-pub fn prepare(client: &mut Client, at: &str) -> Result<(), ConnectError> {
+fn prepare(client: &mut Client, at: &str) -> Result<(), ConnectError> {
     let refused = |problem| ConnectError::Session { at: at.to_owned(), problem };
     let answer = client.simple_query(PREAMBLE).map_err(|error| refused(words::sentence(&error)))?;
     let rows = answer.iter().filter_map(|message| match message {

@@ -135,6 +135,7 @@ impl Command {
 
     /// Starts a session with the command's options, and returns the condition's settings as it has them. Refuses the
     /// command if they, or the schema, are not in force there: a pooler may drop options without an error.
+    #[expect(clippy::disallowed_methods, reason = "it reads what a session of the program has")]
     fn read_back(
         &self,
         params: &ConnectParams,

@@ -12,7 +12,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::NoTls;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -274,7 +273,7 @@ impl PrivateCluster {
     }
 
     fn connect(&self, database: &str) -> Result<postgres::Client, Error> {
-        connect(&self.primary_conninfo_to(database))
+        Ok(session::open_private(&self.primary_conninfo_to(database))?)
     }
 
     /// After a start of one of the servers, which may be part of an undo: a stop does not end that.
@@ -312,18 +311,12 @@ impl PrivateCluster {
             let from = upstream.and_then(|name| self.layout.member(name));
             let from = from.unwrap_or_else(|| self.layout.primary());
             let conninfo = self.layout.conninfo(from, "postgres");
-            let mut client = connect(&conninfo)?;
+            let mut client = session::open_private(&conninfo)?;
             let position = catch_up::position(&mut client)?;
             catch_up::wait(&mut client, &standby.name, &Goal::Replay(position), stop)?;
         }
         Ok(())
     }
-}
-
-fn connect(conninfo: &str) -> Result<postgres::Client, Error> {
-    let mut client = postgres::Client::connect(conninfo, NoTls)?;
-    session::prepare(&mut client, "a private server")?;
-    Ok(client)
 }
 
 impl fmt::Debug for PrivateCluster {

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use postgres::{Client, NoTls};
+use postgres::Client;
 
 use super::netem::KIND;
 use super::relay::{Impairment, Relay};
@@ -77,7 +77,7 @@ impl Step for RelayStep {
     /// Read back only within the run that created it, since it ends with the cluster.
     fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
         let pair = pair(context)?;
-        let mut standby = connect(&pair)?;
+        let mut standby = session::open_private(&pair.standby).map_err(TreatmentError::Connect)?;
         set_primary_conninfo(&mut standby, None)?;
         let own = pair.primary_socket.parent().unwrap_or(Path::new("/")).to_owned();
         wait_until_streaming(&mut standby, context.admin()?, &own)?;
@@ -90,7 +90,7 @@ impl RelayStep {
         let io = |e: io::Error| TreatmentError::Refused(format!("cannot start the relay: {e}"));
         let directory = &self.directory;
         let relay = start_relay(pair, directory, shape).map_err(io)?;
-        let mut standby = connect(pair)?;
+        let mut standby = session::open_private(&pair.standby).map_err(TreatmentError::Connect)?;
         let own: String = standby
             .query_one("SELECT reset_val FROM pg_settings WHERE name = 'primary_conninfo'", &[])
             .map_err(TreatmentError::postgres("read primary_conninfo of the standby"))?
@@ -108,13 +108,6 @@ fn pair(context: &Context<'_>) -> Result<Pair, TreatmentError> {
             "relay = true requires [target] with private = true and one standby (standby = true); between your own servers use tc netem: interface = \"…\"".to_owned(),
         )
     })
-}
-
-fn connect(pair: &Pair) -> Result<Client, TreatmentError> {
-    let mut standby = Client::connect(&pair.standby, NoTls)
-        .map_err(TreatmentError::postgres("reach the private standby"))?;
-    session::prepare(&mut standby, "the private standby").map_err(TreatmentError::Connect)?;
-    Ok(standby)
 }
 
 /// Sets the standby's primary_conninfo; none: that of its own configuration.

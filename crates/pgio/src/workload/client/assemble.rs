@@ -217,6 +217,7 @@ fn open_some(plan: &Plan, next: &AtomicUsize, events: &Sender<Result<Session, En
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "`pin` prepares the session")]
 fn open_one(plan: &Plan, calls: &Calls, index: u32) -> Result<Session, EngineError> {
     let failed = |doing| move |source| EngineError::Wire { doing, source };
     let mut wire = Wire::open(&plan.params, &plan.route).map_err(EngineError::Connect)?;
