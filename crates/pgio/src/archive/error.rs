@@ -21,9 +21,9 @@ pub enum ArchiveError {
     )]
     NotOurs { database: String },
     #[error(
-        "schema pgio_results of database {database} belongs to role {owner}, whose code could run with the rights of the superuser {role}; connect as {owner}, or use another database"
+        "schema pgio_results of database {database} belongs to role {owner}, whose code could run with the rights of a superuser; connect as {owner}, or use another database"
     )]
-    OtherOwner { database: String, role: String, owner: String },
+    OtherOwner { database: String, owner: String },
     #[error(
         "{0}; remove from it what pgio did not create, connect as its owner, or use another database"
     )]

@@ -8,7 +8,7 @@ use postgres::{Client, GenericClient};
 
 use super::error::{ArchiveError, failed};
 use crate::pg::quote::fill;
-use crate::pg::trust::{Owners, find_untrusted, is_trusted};
+use crate::pg::trust::{Owners, find_untrusted, is_trusted_schema};
 
 const CREATE: &str = include_str!("sql/create.sql");
 const STATE: &str = include_str!("sql/state.sql");
@@ -108,7 +108,7 @@ pub fn check_readable(client: &mut impl GenericClient) -> Result<(), ArchiveErro
 }
 
 fn state(client: &mut impl GenericClient) -> Result<State, ArchiveError> {
-    let query = fill(STATE, &[("trusted", &is_trusted("s.nspowner"))]);
+    let query = fill(STATE, &[("trusted_schema", &is_trusted_schema("s.nspowner"))]);
     let row =
         client.query_one(&query, &[]).map_err(failed("looking for the schema pgio_results"))?;
     let unreadable = || failed("reading the names of database and roles");
@@ -134,7 +134,7 @@ fn version(
     }
     if !state.is_usable {
         let owner = owner.to_owned();
-        return Err(ArchiveError::OtherOwner { database, role, owner });
+        return Err(ArchiveError::OtherOwner { database, owner });
     }
     check_trusted(client)?;
     let usable = client.query_one("SELECT has_schema_privilege('pgio_results', 'USAGE')", &[]);

@@ -216,7 +216,8 @@ coded! {
         | EngineError::NoScanTable
         | EngineError::Published(_)
         | EngineError::Clock(_)
-        | EngineError::NotOurs(_) => REFUSED,
+        | EngineError::NotOurs(_)
+        | EngineError::Untrusted(_) => REFUSED,
         _ => TRIAL,
     },
     ServeError => |e| match e {

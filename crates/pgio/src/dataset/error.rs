@@ -28,9 +28,7 @@ pub enum DatasetError {
         "{schema}.{name} belongs to role {owner}, and role {role} may not replace it; connect as {owner}, or run: GRANT {owner} TO {role}"
     )]
     NotOwner { schema: String, name: String, owner: String, role: String },
-    #[error(
-        "{0}; connect as the owner of the tables, remove from them what pgio did not create, or load again with `pgio setup`"
-    )]
+    #[error("{0}; {remedy}, or load again with `pgio setup`", remedy = Untrusted::REMEDY)]
     Untrusted(Untrusted),
     #[error(
         "role {role} may not create tables in schema {schema}; as the schema's owner, run: GRANT CREATE ON SCHEMA {schema} TO {role}"

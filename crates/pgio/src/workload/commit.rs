@@ -19,6 +19,7 @@ use super::{
 use crate::config::Engine;
 use crate::config::resolve::{CommitSettings, Extent};
 use crate::dataset::mark::COMMIT_TABLE;
+use crate::pg::trust::{Owners, find_untrusted};
 use pgio_results::latency;
 use pgio_results::model::WorkloadInfo;
 use pgio_results::operation::Class;
@@ -41,7 +42,8 @@ impl Commit {
         if taken && !self.is_ours(admin).map_err(failed)? {
             return Err(EngineError::NotOurs(self.qualified()));
         }
-        Ok(())
+        let found = find_untrusted(admin, &self.schema, &[TABLE], Owners::Trusted);
+        found.map_err(failed)?.map_or(Ok(()), |untrusted| Err(EngineError::Untrusted(untrusted)))
     }
 
     fn is_ours(&self, admin: &mut Client) -> Result<bool, postgres::Error> {

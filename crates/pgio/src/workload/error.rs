@@ -9,6 +9,7 @@ use super::command::{CommandError, Output};
 use super::device::DeviceError;
 use super::drivers::DriverError;
 use crate::pg::server::{ConnectionLimit, ServerError};
+use crate::pg::trust::Untrusted;
 use crate::pg::words;
 use pgio_connect::{ConnectError, WireError};
 use pgio_mail::MailError;
@@ -46,6 +47,8 @@ pub enum EngineError {
         "table {0} exists but was not created by pgio as this role: rename it, or let the workload use another schema by the role's search_path"
     )]
     NotOurs(String),
+    #[error("{0}; {remedy}", remedy = Untrusted::REMEDY)]
+    Untrusted(Untrusted),
     #[error(
         "SCAN_PCT requires the table pgio_scan, which does not exist: load it with `pgio setup --scan-scale SIZE`"
     )]

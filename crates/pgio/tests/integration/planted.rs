@@ -10,7 +10,7 @@ use pgio_report::analysis::test_support::{stored_runs, write_runs};
 use postgres::{Client, NoTls};
 
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
-use crate::workdir::{Workdir, experiment};
+use crate::workdir::{Workdir, experiment, show};
 
 const OLDEST: u32 = 13;
 
@@ -69,8 +69,8 @@ impl Trap {
         let owner = format!("mallory_{database}");
         admin
             .batch_execute(&format!(
-                "CREATE ROLE {owner} LOGIN; GRANT CREATE ON SCHEMA public TO {owner};
-                 ALTER DATABASE {database} OWNER TO {owner}"
+                "CREATE ROLE {owner} LOGIN; ALTER SCHEMA public OWNER TO CURRENT_USER;
+                 GRANT CREATE ON SCHEMA public TO {owner}; ALTER DATABASE {database} OWNER TO {owner}"
             ))
             .unwrap();
         Trap { cluster, dsn, owner }
@@ -142,7 +142,18 @@ fn every_command(trap: &Trap) {
     trap.pgio(&dir, &["store", "all", "--to", dsn], 0, &["2 new"]);
     trap.pgio(&dir, &["store", "all", "--to", dsn], 0, &["2 unchanged"]);
     trap.pgio(&dir, &["history", "--store", dsn], 0, &[]);
-    trap.pgio(&dir, &["undo", "--connect", dsn], 0, &[]);
+    let long = keys.replace("400ms", "60s");
+    let killed = Workdir::new();
+    let mut running = killed.start_compare(&experiment(
+        dsn,
+        &long,
+        "",
+        &[("set", "wal_writer_delay = \"150ms\", commit_delay = \"10\"")],
+    ));
+    let elsewhere = trap.cluster.primary_conninfo();
+    running.wait_until("changed", || show(&elsewhere, "wal_writer_delay") == "150ms");
+    running.kill();
+    trap.pgio(&killed, &["undo", "--connect", dsn], 0, &["Restored wal_writer_delay"]);
     trap.pgio(&dir, &[&["destroy"], &at[..]].concat(), 0, &[]);
 }
 
@@ -171,6 +182,7 @@ struct Foreign {
     /// How the owner connects.
     own: String,
     belongs: String,
+    major: u32,
 }
 
 impl Foreign {
@@ -180,7 +192,7 @@ impl Foreign {
             trap.by_owner(ALARM);
             let (own, belongs) =
                 (trap.dsn_of(&trap.owner), format!("belongs to role {}", trap.owner));
-            test(&Foreign { trap, dir: Workdir::new(), own, belongs });
+            test(&Foreign { trap, dir: Workdir::new(), own, belongs, major });
         }
     }
 
@@ -234,6 +246,9 @@ fn a_superuser_reads_no_history_of_others() {
                  SELECT * FROM pgio_results.before WHERE (SELECT public.alarm('view')) IS NOT NULL",
         );
         foreign.pgio(&["history", "--store", &trap.dsn], 4, &[belongs, "connect as"]);
+        // Code can return to the role that logged in.
+        let named = format!("{} options='-c role={}'", trap.dsn, trap.owner);
+        foreign.pgio(&["history", "--store", &named], 4, &[belongs]);
     });
 }
 
@@ -257,19 +272,19 @@ fn a_data_set_of_others_is_not_used() {
         trap.by_owner("DROP TRIGGER planted ON public.pgio1");
         run(&trap.dsn, 4, &[belongs]);
         run(own, 0, &[]);
-        // A member of the owner, and a superuser who names the owner.
         let member = format!("member_of_{}", trap.owner);
         let create = format!("CREATE ROLE {member} LOGIN IN ROLE {}", trap.owner);
         connect(&trap.dsn).batch_execute(&create).unwrap();
         run(&trap.dsn_of(&member), 0, &[]);
-        run(&format!("{} options='-c role={}'", trap.dsn, trap.owner), 0, &[]);
+        let named = format!("{} options='-c role={}'", trap.dsn, trap.owner);
+        run(&named, 4, &[&format!("role {} would own", trap.owner)]);
     });
 }
 
 #[test]
 fn what_others_made_for_a_workload_is_not_used() {
     Foreign::each_version(|foreign| {
-        let Foreign { trap, dir, .. } = foreign;
+        let &Foreign { ref trap, ref dir, major, .. } = foreign;
         trap.by_owner(
             "CREATE TABLE public.pgio_commit (n int, filler text);
              COMMENT ON TABLE public.pgio_commit IS 'pgio commit workload: made and dropped by pgio';
@@ -286,6 +301,36 @@ fn what_others_made_for_a_workload_is_not_used() {
             + "\n[[workload.metric]]\nname = 'm'\nunit = 's'\nbetter = 'lower'\nregex = '(.)'\n";
         dir.compare(&command).expect(4, &["schema pgio_command", refused]);
         trap.assert_nothing_ran("compare");
+        trap.by_owner("DROP TABLE public.pgio_commit; DROP SCHEMA pgio_command");
+        // Whoever owns a schema can replace a table in it after it was checked.
+        let mut admin = connect(&trap.dsn);
+        let given_to = |admin: &mut Client, owner: &str| {
+            admin.batch_execute(&format!("ALTER SCHEMA public OWNER TO {owner}")).unwrap();
+            let belongs = format!("schema public belongs to role {owner}");
+            dir.compare(&commit).expect(4, &[&belongs, "connect as"]);
+            let at = ["setup", "--no-space-check", "--connect-string", &trap.dsn];
+            foreign.pgio(&[&at, &SMALL[..]].concat(), 4, &[&belongs]);
+        };
+        given_to(&mut admin, &trap.owner);
+        if major > 13 {
+            given_to(&mut admin, "pg_database_owner");
+        }
+        let database = trap.owner.trim_start_matches("mallory_");
+        let ours = format!("ALTER DATABASE {database} OWNER TO CURRENT_USER");
+        admin.batch_execute(&ours).unwrap();
+        if major > 13 {
+            dir.compare(&commit).expect(0, &[]);
+        }
+        // The owner of the database gave every session his role, which would own what pgio creates.
+        admin.batch_execute("ALTER SCHEMA public OWNER TO CURRENT_USER").unwrap();
+        admin
+            .batch_execute(&format!("ALTER DATABASE {database} SET role = {}", trap.owner))
+            .unwrap();
+        let role = format!("role {} would own what pgio creates", trap.owner);
+        for text in [&commit, &command] {
+            fs::remove_dir_all(dir.out()).ok();
+            dir.compare(text).expect(4, &[&role]);
+        }
     });
 }
 

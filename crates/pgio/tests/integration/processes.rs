@@ -1,7 +1,7 @@
 //! The processes that pgio starts: without its terminal, where no more may start, and ended with pgio.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use crate::controlling::{Managed, QUICK};
 use crate::disk::is_root;
-use crate::fixture::{INSTALLED, copy_program, is_installed, pgio_exe};
+use crate::fixture::{INSTALLED, copy_program, is_installed, pgio_exe, shared_primary};
 use crate::workdir::{Workdir, experiment_on, wait_until};
 
 /// What the keystrokes would be; the terminal echoes them.
@@ -84,6 +84,45 @@ fn a_program_of_another_user_has_no_terminal_to_type_into() {
         assert!(log.contains(&format!("{fake} 0\n")), "it was used: {log}");
     }
     assert!(log.lines().all(|line| line.ends_with(" 0")), "{log}");
+}
+
+/// Runs as root with a program on PATH, and with `--out` below a link, that belong to another user.
+#[test]
+fn root_uses_no_program_and_no_link_of_another_user() {
+    if !is_root("other users") {
+        return;
+    }
+    let dir = Workdir::new();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir(at("bin")).unwrap();
+    fs::write(at("bin/ssh"), format!("#!/bin/sh\ntouch '{}'\n", at("ran").display())).unwrap();
+    fs::set_permissions(at("bin/ssh"), fs::Permissions::from_mode(0o755)).unwrap();
+    let conditions = [("a", "")];
+    let server = format!("dsn = {:?}", shared_primary(INSTALLED).primary_conninfo());
+    let keys = "blocks = 1\nduration = \"200ms\"\naa = false";
+    let local = experiment_on(&server, keys, "", &conditions);
+    dir.write("e.toml", &(local.clone() + "\n[hosts.other]\nssh = \"nowhere.invalid\"\n"));
+    let nobody = Some(65534);
+    for (owned, text) in [("bin", "nowhere.invalid"), ("bin/ssh", "can be changed by others")] {
+        chown(at(owned), nobody, None).unwrap();
+        let mut command = dir.command(&["compare", "e.toml", "--out", "out"]);
+        command.env("PATH", format!("{}:/usr/bin:/bin", at("bin").display()));
+        let result = dir.start(command).wait();
+        assert!(!at("ran").exists() && result.err.contains(text), "{owned}: {result}");
+        chown(at(owned), Some(0), None).unwrap();
+    }
+    dir.write("e.toml", &local);
+    fs::create_dir(at("theirs")).unwrap();
+    fs::create_dir(at("elsewhere")).unwrap();
+    symlink(at("elsewhere"), at("theirs/link")).unwrap();
+    // Root's own link leads to the other's.
+    symlink("theirs/link", at("ours")).unwrap();
+    chown(at("theirs"), nobody, None).unwrap();
+    lchown(at("theirs/link"), nobody, None).unwrap();
+    for out in ["theirs/link/out", "ours/out"] {
+        dir.pgio(&["compare", "e.toml", "--out", out]).expect(7, &["belongs to another user"]);
+    }
+    assert_eq!(fs::read_dir(at("elsewhere")).unwrap().count(), 0);
 }
 
 #[test]

@@ -6,7 +6,7 @@ SELECT current_database()::text,
        s.nspowner::regrole::text,
        coalesce(pg_has_role(s.nspowner, 'MEMBER'), false),
        v.oid IS NOT NULL,
-       s.oid IS NULL OR {trusted} OR (SELECT NOT rolsuper FROM pg_roles WHERE rolname = current_user)
+       s.oid IS NULL OR {trusted_schema}
 FROM (SELECT 1) AS one
 LEFT JOIN pg_namespace s ON s.nspname = 'pgio_results'
 LEFT JOIN pg_class v ON v.relnamespace = s.oid AND v.relname = 'schema_version'

@@ -8,6 +8,7 @@ use crate::dataset::error::DatasetError;
 use crate::dataset::mark::{self, Named, Part};
 use crate::dataset::plan::LoadSpec;
 use crate::dataset::sql;
+use crate::pg::trust::{Owners, find_untrusted};
 use pgio_results::units::BLOCK_BYTES;
 
 /// The state of the server before a load.
@@ -39,6 +40,11 @@ pub(super) fn check(client: &mut Client, spec: &LoadSpec) -> Result<Preflight, D
     let schema = schema.ok_or(DatasetError::NoSchema)?;
     if !row.try_get::<_, bool>("tablespace_exists")? {
         return Err(DatasetError::NoTablespace(tablespace));
+    }
+    let untrusted = find_untrusted(client, &schema, &[], Owners::Trusted)
+        .map_err(|e| DatasetError::from_pg("inspect", "the schema", e))?;
+    if let Some(untrusted) = untrusted {
+        return Err(DatasetError::Untrusted(untrusted));
     }
     let named = mark::find(client).map_err(|e| DatasetError::from_pg("find", "the data set", e))?;
     let existing = replaceable(named, spec, &schema, &role)?;

@@ -1,4 +1,4 @@
--- Why tables or views of a schema ($1) with these names ($2) may run code of others when this session uses them: at
+-- Why a schema ($1), or tables or views of these names ($2) in it, may run code of others when this session uses them: at
 -- most one row. $3: whether a role that is no superuser may use what others own.
 WITH named AS (
     SELECT c.oid, c.relname, c.relkind, c.relowner, c.relrowsecurity,
@@ -9,10 +9,17 @@ WITH named AS (
 ), tables AS (
     SELECT * FROM named WHERE relkind <> 'v'
 ), found AS (
-    SELECT 1 AS place, title AS relation,
-           'belongs to role ' || quote_ident(pg_get_userbyid(relowner)) AS why
+    SELECT 0 AS place, 'schema ' || quote_ident(nspname) AS relation,
+           'belongs to role ' || quote_ident(pg_get_userbyid(nspowner)) AS why
+      FROM pg_namespace
+     WHERE nspname = $1::text AND NOT {trusted_schema}
+    UNION ALL
+    SELECT 0, 'role ' || quote_ident(current_user), 'would own what pgio creates in the session of a superuser'
+     WHERE NOT {trusted_role}
+    UNION ALL
+    SELECT 1, title, 'belongs to role ' || quote_ident(pg_get_userbyid(relowner))
       FROM named
-     WHERE NOT ({trusted} OR $3::bool AND (SELECT NOT rolsuper FROM pg_roles WHERE rolname = current_user))
+     WHERE NOT ({trusted} OR $3::bool AND {ordinary})
     UNION ALL
     SELECT 2, title, 'is no ordinary table' FROM tables WHERE relkind <> 'r'
     UNION ALL

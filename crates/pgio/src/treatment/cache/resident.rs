@@ -13,6 +13,7 @@ use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::meminfo;
 use crate::pg::quote;
 use crate::pg::server::directories;
+use crate::pg::trust::{is_trusted, is_trusted_schema};
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 
@@ -172,11 +173,14 @@ fn with_extension(
     name: &str,
 ) -> Result<String, postgres::Error> {
     const TEMPORARY_SCHEMA: &str = "pgio_rolled_back";
-    let existing = transaction.query_opt(
+    // Otherwise creating it fails.
+    let find = format!(
         "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace \
-         WHERE e.extname = $1",
-        &[&name],
-    )?;
+         WHERE e.extname = $1 AND {} AND {}",
+        is_trusted("e.extowner"),
+        is_trusted_schema("n.nspowner")
+    );
+    let existing = transaction.query_opt(&find, &[&name])?;
     if let Some(row) = existing {
         return row.try_get(0);
     }

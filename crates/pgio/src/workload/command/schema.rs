@@ -7,7 +7,7 @@ use postgres::Client;
 use super::error::CommandError;
 use crate::dataset::mark::COMMAND_SCHEMA;
 use crate::pg::quote::{identifier, literal};
-use crate::pg::trust::is_trusted;
+use crate::pg::trust::{Owners, Untrusted, find_untrusted, is_trusted};
 use crate::pg::words::Shown;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,10 @@ fn find(admin: &mut Client, name: &str) -> Result<SchemaOwner, CommandError> {
 pub(super) fn check(admin: &mut Client, name: &str) -> Result<(), CommandError> {
     if find(admin, name)? == SchemaOwner::Other {
         return Err(CommandError::NotOurs(name.to_owned()));
+    }
+    let untrusted = find_untrusted(admin, name, &[], Owners::Trusted);
+    if let Some(untrusted) = untrusted.map_err(failed("checking the schema"))? {
+        return Err(CommandError::Refused(format!("{untrusted}; {}", Untrusted::REMEDY)));
     }
     let sql = "SELECT pg_catalog.has_database_privilege(current_database(), 'CREATE'), \
                       pg_catalog.quote_ident(current_user), pg_catalog.quote_ident(current_database())";

@@ -19,5 +19,5 @@ pub fn check(admin: &mut Client, schema: &str) -> Result<(), EngineError> {
         return Err(EngineError::NoScanTable);
     }
     let found = find_untrusted(admin, schema, &[TABLE], Owners::Trusted).map_err(failed)?;
-    found.map_or(Ok(()), |untrusted| Err(EngineError::NotOurs(untrusted.relation)))
+    found.map_or(Ok(()), |untrusted| Err(EngineError::Untrusted(untrusted)))
 }

@@ -104,6 +104,7 @@ pub(super) fn fault(error: &EngineError) -> Fault {
         | EngineError::Plan { .. }
         | EngineError::Pooled
         | EngineError::NotOurs(_)
+        | EngineError::Untrusted(_)
         | EngineError::Device(
             DeviceError::Place(_) | DeviceError::NoFio { .. } | DeviceError::Refused { .. },
         )
