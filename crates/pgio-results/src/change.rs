@@ -308,7 +308,7 @@ pub mod fact {
     }
 
     /// The name of the setting, if the fact is one.
-    pub(super) fn setting_of(fact: &str) -> Option<&str> {
+    pub fn setting_of(fact: &str) -> Option<&str> {
         fact.strip_prefix("setting.")
     }
 

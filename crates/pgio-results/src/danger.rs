@@ -1,13 +1,14 @@
 //! What a change endangers: acknowledged commits, or the cluster itself.
 //!
 //! A gain that is bought with the data must not be read without its price. The change alone decides, by its subject,
-//! setting and value; whether a standby was synchronous, the analysis adds. Commands are the user's, and unknown.
+//! setting and value, or a fact of the environment, as a server may be configured so already; whether a standby was
+//! synchronous, the analysis adds. Commands are the user's, and unknown.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::change::{CONNECTION, Change, Subject};
+use super::change::{CONNECTION, Change, Subject, fact};
 
 /// Of two dangers, the later is the greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -22,14 +23,20 @@ pub enum Danger {
     PowerCutCorrupts,
 }
 
+impl Danger {
+    pub fn what(self) -> &'static str {
+        match self {
+            Danger::FailoverLosesCommits => "a failover can lose acknowledged commits",
+            Danger::CrashLosesCommits => "a crash can lose acknowledged commits",
+            Danger::HidesDamage => "damaged data can be deleted or pass unnoticed",
+            Danger::PowerCutCorrupts => "a power cut can corrupt the cluster",
+        }
+    }
+}
+
 impl fmt::Display for Danger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Danger::FailoverLosesCommits => "unsafe: a failover can lose acknowledged commits",
-            Danger::CrashLosesCommits => "unsafe: a crash can lose acknowledged commits",
-            Danger::HidesDamage => "unsafe: damaged data can be deleted or pass unnoticed",
-            Danger::PowerCutCorrupts => "unsafe: a power cut can corrupt the cluster",
-        })
+        write!(f, "unsafe: {}", self.what())
     }
 }
 
@@ -43,17 +50,8 @@ impl Change {
                 let is_behind = value == "disconnected" || value.ends_with("protocol a");
                 is_behind.then_some(Danger::FailoverLosesCommits)
             }
-            Subject::Drbd { .. } => {
-                let flushes = ["disk-barrier", "disk-flushes", "md-flushes"];
-                (flushes.contains(&self.setting.as_str()) && is_off(&value))
-                    .then_some(Danger::PowerCutCorrupts)
-            }
-            Subject::Mount { .. } | Subject::FileSystem { .. } => {
-                let mut words = value.split([',', ' ']);
-                words
-                    .any(|word| MOUNTED_UNSAFELY.contains(&word))
-                    .then_some(Danger::PowerCutCorrupts)
-            }
+            Subject::Drbd { .. } => of_drbd_option(&self.setting, &value),
+            Subject::Mount { .. } | Subject::FileSystem { .. } => of_mount(&value),
             Subject::Initdb
             | Subject::Device { .. }
             | Subject::Memory
@@ -68,9 +66,53 @@ impl Change {
     }
 }
 
-/// Mount options with which flushes do not reach the device, or data not before its metadata.
-const MOUNTED_UNSAFELY: [&str; 5] =
-    ["barrier=0", "nobarrier", "data=writeback", "journal_async_commit", "nointegrity"];
+/// Mount options with which flushes do not reach the device, or data not before its metadata; file systems without a
+/// journal, by name or by arguments of mkfs.
+const MOUNTED_UNSAFELY: [&str; 10] = [
+    "barrier=0",
+    "nobarrier",
+    "data=writeback",
+    "journal_async_commit",
+    "nointegrity",
+    "^has_journal",
+    "-o^has_journal",
+    "none",
+    "ext2",
+    "-text2",
+];
+
+/// What a fact of the environment shows: a server may be configured so without any change of the experiment.
+pub fn of_fact(name: &str, value: &str) -> Option<Danger> {
+    let value = value.trim().to_ascii_lowercase();
+    if let Some(setting) = fact::setting_of(name) {
+        // Without standbys the list is empty.
+        return of_setting(setting, &value).filter(|_| setting != "synchronous_standby_names");
+    }
+    if let Some((_, setting)) = fact::setting_of_standby(name) {
+        return of_setting(setting, &value).filter(|danger| *danger == Danger::PowerCutCorrupts);
+    }
+    if name.contains("drbd.protocol.") {
+        return value.split(" | ").any(|p| p == "a").then_some(Danger::FailoverLosesCommits);
+    }
+    match name.rsplit_once('.')? {
+        (_, "mount") => of_mount(&value),
+        (of, option) if of.contains("drbd.") => {
+            value.split(" | ").find_map(|value| of_drbd_option(option, value))
+        }
+        _ => None,
+    }
+}
+
+fn of_drbd_option(name: &str, value: &str) -> Option<Danger> {
+    let flushes = ["disk-barrier", "disk-flushes", "md-flushes"];
+    (flushes.contains(&name) && is_off(value)).then_some(Danger::PowerCutCorrupts)
+}
+
+/// Of mount options, or of a new file system with the arguments of mkfs.
+fn of_mount(value: &str) -> Option<Danger> {
+    let mut words = value.split([',', ' ', '(', ')']);
+    words.any(|word| MOUNTED_UNSAFELY.contains(&word)).then_some(Danger::PowerCutCorrupts)
+}
 
 /// `value` is in lower case.
 fn of_setting(name: &str, value: &str) -> Option<Danger> {
@@ -137,6 +179,14 @@ mod tests {
             assert_eq!(mount(value), Some(Danger::PowerCutCorrupts), "{value}");
         }
         assert_eq!((mount("barrier=1"), mount("noatime")), (None, None));
+        let made = |value: &str| {
+            of(Subject::FileSystem { role: "data".to_owned() }, "file system", value).is_some()
+        };
+        for arguments in ["-O ^has_journal", "-O extent,^has_journal", "-O^has_journal", "-t ext2"]
+        {
+            assert!(made(&format!("ext4 (mkfs {arguments}) on /dev/vdb")), "{arguments}");
+        }
+        assert!(!made("ext4 on /dev/vdb") && !made("ext4 (mkfs -E nodiscard) on /dev/vdb"));
         let drbd = |name, value| of(Subject::Drbd { resource: "r0".to_owned() }, name, value);
         assert_eq!(drbd("disk-flushes", "no"), Some(Danger::PowerCutCorrupts));
         assert_eq!(drbd("disk-flushes", "yes"), None);
@@ -144,5 +194,27 @@ mod tests {
         assert_eq!(drbd(CONNECTION, "connected by protocol A"), Some(Danger::FailoverLosesCommits));
         assert_eq!(drbd(CONNECTION, "connected by protocol C"), None);
         assert!(Danger::PowerCutCorrupts > Danger::CrashLosesCommits);
+    }
+
+    #[test]
+    fn a_fact_of_the_environment_shows_what_is_endangered_already() {
+        for (name, value, danger) in [
+            ("setting.fsync", "off", Some(Danger::PowerCutCorrupts)),
+            ("setting.synchronous_commit", "off", Some(Danger::CrashLosesCommits)),
+            ("setting.data_sync_retry", "on", Some(Danger::HidesDamage)),
+            ("setting.synchronous_standby_names", "", None),
+            ("db2.standby./srv/b.fsync", "off", Some(Danger::PowerCutCorrupts)),
+            ("standby./srv/b.synchronous_commit", "off", None),
+            ("data.mount", "ext4 rw,nobarrier on /data", Some(Danger::PowerCutCorrupts)),
+            ("wal.mount", "ext2 rw on /wal", Some(Danger::PowerCutCorrupts)),
+            ("data.mount", "ext4 rw,relatime on /none", None),
+            ("drbd.protocol.r0", "A", Some(Danger::FailoverLosesCommits)),
+            ("db2.drbd.protocol.r0", "C", None),
+            ("db2.drbd.r0.md-flushes", "no", Some(Danger::PowerCutCorrupts)),
+            ("drbd.r0.al-extents", "0", None),
+            ("host.kernel", "6.1.0", None),
+        ] {
+            assert_eq!(of_fact(name, value), danger, "{name} = {value}");
+        }
     }
 }

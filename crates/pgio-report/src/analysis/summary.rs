@@ -15,7 +15,7 @@ use super::factors::differing_factors;
 use super::pairing::Arm;
 use super::{degraded, steady, tail};
 use pgio_results::change::{Change, fact};
-use pgio_results::danger::Danger;
+use pgio_results::danger::{Danger, of_fact};
 use pgio_results::metrics;
 use pgio_results::model::Trial;
 use pgio_results::store::{ConditionInfo, Manifest};
@@ -44,6 +44,8 @@ pub(super) fn describe(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>)
     }
 }
 
+const COMMIT_LEVEL: &str = "synchronous_commit";
+
 /// Without a synchronous standby a failover loses commits under any condition.
 fn danger(changes: &[Change], arm: &Arm<'_>) -> Option<Danger> {
     let trials = || arm.all.iter().map(|(_, trial)| *trial);
@@ -54,12 +56,28 @@ fn danger(changes: &[Change], arm: &Arm<'_>) -> Option<Danger> {
                 t.standbys.values().any(|s| ["sync", "quorum"].contains(&s.sync_state.as_str()))
             })
     };
-    let applies = |change: &&Change| {
-        !change.sets("synchronous_commit")
-            || change.danger() != Some(Danger::FailoverLosesCommits)
-            || has_standby()
+    let applies = |sets_level: bool, danger: &Danger| {
+        !sets_level || *danger != Danger::FailoverLosesCommits || has_standby()
     };
-    let declared = changes.iter().filter(applies).filter_map(Change::danger);
+    let declared = changes.iter().filter_map(|change| {
+        change.danger().filter(|danger| applies(change.sets(COMMIT_LEVEL), danger))
+    });
+    // Where neither a change nor the sessions set something else, the server is configured so already.
+    let is_set = |trial: &Trial, name: &str| {
+        trial.settings.contains_key(name) || changes.iter().any(|change| change.sets(name))
+    };
+    let found = trials().flat_map(|trial| {
+        let facts = trial.environment.iter().map(|(name, value)| (name.as_str(), value));
+        let facts =
+            facts.filter(|(name, _)| !fact::setting_of(name).is_some_and(|s| is_set(trial, s)));
+        facts.filter_map(|(name, value)| {
+            of_fact(name, value).filter(|d| applies(name == fact::setting(COMMIT_LEVEL), d))
+        })
+    });
+    let pinned = trials().flat_map(|trial| trial.settings.iter()).filter_map(|(name, value)| {
+        let danger = Change::server(name, value).danger();
+        danger.filter(|danger| applies(name == COMMIT_LEVEL, danger))
+    });
     // A private server may have been built with them.
     let off = |t: &Trial| t.server.fsync == "off" || t.server.full_page_writes == "off";
     let built = trials().any(off).then_some(Danger::PowerCutCorrupts);
@@ -70,7 +88,7 @@ fn danger(changes: &[Change], arm: &Arm<'_>) -> Option<Danger> {
     };
     let flushes_otherwise = changes.iter().any(|change| change.sets("wal_sync_method"));
     let unflushed = (flushes_otherwise && trials().any(lies)).then_some(Danger::PowerCutCorrupts);
-    declared.chain(built).chain(unflushed).max()
+    declared.chain(found).chain(pinned).chain(built).chain(unflushed).max()
 }
 
 fn factors(info: &ConditionInfo, baseline: &ConditionInfo) -> Vec<String> {

@@ -5,6 +5,8 @@
 //! whole interval is near it, else the nearest one that the whole interval exceeds or stays below. `sentence` says the
 //! same with figures. Next: `answers` has the table.
 
+use std::collections::BTreeMap;
+
 use super::{format, margin, outcomes};
 use crate::analysis::shares::failed_more;
 use crate::analysis::{ALPHA, Analysis, Comparison, Decision, Finding, STALLS, State, Verdict};
@@ -56,6 +58,33 @@ pub fn answer(analysis: &Analysis, condition: &str) -> String {
 /// What the condition endangers; the twin does what the baseline does.
 pub(super) fn danger(analysis: &Analysis, condition: &str) -> Option<Danger> {
     analysis.condition(condition).filter(|_| !analysis.is_aa(condition))?.danger
+}
+
+/// The name for the first cell of its row, marked if it endangers something.
+pub(super) fn marked_name(analysis: &Analysis, condition: &str) -> String {
+    let mark = danger(analysis, condition).map_or("", |_| " (unsafe)");
+    format!("{condition}{mark}")
+}
+
+/// `Unsafe: under `off` a crash can lose acknowledged commits.`
+pub(super) fn unsafe_conditions(analysis: &Analysis) -> Option<String> {
+    let names = analysis.conditions.iter().map(|c| c.name.as_str());
+    let own: Vec<&str> = names.filter(|name| !analysis.is_aa(name)).collect();
+    let mut by_danger: BTreeMap<Danger, Vec<&str>> = BTreeMap::new();
+    for name in &own {
+        if let Some(danger) = danger(analysis, name) {
+            by_danger.entry(danger).or_default().push(name);
+        }
+    }
+    let parts = by_danger.iter().rev().map(|(danger, names)| {
+        let under = match names.len() {
+            n if n == own.len() => "every condition".to_owned(),
+            _ => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
+        };
+        format!("under {under} {}", danger.what())
+    });
+    let parts: Vec<String> = parts.collect();
+    (!parts.is_empty()).then(|| format!("Unsafe: {}.", parts.join("; ")))
 }
 
 fn judgment(analysis: &Analysis, condition: &str) -> String {
@@ -335,6 +364,40 @@ mod tests {
         }
         let expected = "the baseline; unsafe: a failover can lose acknowledged commits";
         assert_eq!(of_baseline(&stored), expected);
+        // Once beside the gain, and in the row.
+        let analysis = analyze(&stored);
+        let both = "Unsafe: under `on` a power cut can corrupt the cluster; under `local` a failover can lose \
+                    acknowledged commits.";
+        let sentence = crate::report::lead::in_one_sentence(&analysis).unwrap();
+        assert!(sentence.ends_with(both), "{sentence}");
+        for rows in [
+            crate::report::summary(&analysis, "x").tables.remove(0).rows,
+            crate::report::comparison::primary(&analysis).rows,
+        ] {
+            let names: Vec<&str> = rows.iter().map(|cells| cells[0].as_str()).collect();
+            assert_eq!(names, ["local (unsafe)", "local-aa", "remote_write", "on (unsafe)"]);
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_configured_unsafely_is_said_to_be() {
+        let of = |name: &str, value: &str, pinned: &str| {
+            let mut stored = demo();
+            for t in &mut stored.trials {
+                let facts = std::sync::Arc::make_mut(&mut t.environment);
+                facts.insert(name.to_owned(), value.to_owned());
+                t.settings.insert("synchronous_commit".to_owned(), pinned.to_owned());
+            }
+            for condition in &mut stored.manifest.conditions {
+                condition.changes.clear();
+            }
+            unsafe_conditions(&analyze(&stored))
+        };
+        let text = "Unsafe: under every condition a power cut can corrupt the cluster.";
+        assert_eq!(of("data.mount", "ext4 rw,nobarrier on /srv", "on").as_deref(), Some(text));
+        let commits = "Unsafe: under every condition a crash can lose acknowledged commits.";
+        assert_eq!(of("host.kernel", "6", "off").as_deref(), Some(commits));
+        assert_eq!(of("setting.synchronous_commit", "off", "on"), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::answer::marked_name;
 use super::effect::{effect, needed_blocks};
 use super::format::{self, NONE};
 use super::lead::RERUN;
@@ -82,7 +83,7 @@ pub(super) fn primary(analysis: &Analysis) -> Table {
     }
 
     let row = |c: &Condition| {
-        let mut cells = vec![c.name.clone(), primary_value(analysis, c)];
+        let mut cells = vec![marked_name(analysis, &c.name), primary_value(analysis, c)];
         cells.extend(effect_and_ratio(analysis, c));
         if analysis.margin.is_some() {
             cells.push(analysis.primary(&c.name).map_or_else(String::new, margin::cell));

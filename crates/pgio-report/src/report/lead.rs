@@ -63,7 +63,7 @@ pub(super) fn blindness(analysis: &Analysis, rerun: &str) -> Option<String> {
     ))
 }
 
-/// `on costs at least half of the commits; remote_write is not decided.`
+/// `on costs at least half of the commits; remote_write is not decided.`, and what endangers the data.
 pub(super) fn in_one_sentence(analysis: &Analysis) -> Option<String> {
     if screening::factorial(analysis).is_some() {
         return lead(analysis).into_iter().next();
@@ -100,5 +100,7 @@ pub(super) fn in_one_sentence(analysis: &Analysis) -> Option<String> {
     let share = analysis.margin.map_or_else(String::new, margin::share);
     parts.extend(named(within, format!("no difference above {share}")));
     parts.extend(named(open, "not decided".to_owned()));
-    (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
+    let price =
+        answer::unsafe_conditions(analysis).map_or_else(String::new, |text| format!(" {text}"));
+    (!parts.is_empty()).then(|| format!("{}.{price}", parts.join("; ")))
 }

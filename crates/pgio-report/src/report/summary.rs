@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::answer::answer;
+use super::answer::{answer, marked_name};
 use super::comparison::{self, NOT_DECIDED};
 use super::effect::effect;
 use super::lead::{RERUN, blindness, opening, woven};
@@ -47,7 +47,8 @@ fn conditions(analysis: &Analysis) -> Table {
     columns.extend(operation.map(|(class, _)| Column::right(format!("time per {class}"))));
     let row = |c: &Condition| {
         let primary = analysis.primary(&c.name);
-        let mut cells = vec![c.name.clone(), comparison::primary_value(analysis, c)];
+        let mut cells =
+            vec![marked_name(analysis, &c.name), comparison::primary_value(analysis, c)];
         cells.push(match (primary, outcomes::instead_of_effect(analysis, c)) {
             (_, Some(instead)) => instead,
             (Some(of), None) if c.name != analysis.baseline => effect(of, true),
