@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::huge_pages::{KIND, refuse_huge_pages, setting};
+use super::huge_pages::{
+    KIND, backend_pid, has_huge_pages, refuse_huge_pages, shared_buffers, too_little,
+};
 use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec};
@@ -33,9 +35,6 @@ use pgio_results::units::{exact_bytes, human};
 const HOW: &str = "by dropping caches and moving its processes to a control group";
 
 const SCRIPT: &str = include_str!("cgroup.sh");
-
-/// Memory that the processes need besides shared_buffers: with less the kernel would kill them.
-const PROCESS_MEMORY: u64 = 64 << 20;
 
 /// The largest page size: the kernel rounds a limit to its own page size.
 const MAX_PAGE_BYTES: u64 = 65_536;
@@ -87,7 +86,6 @@ impl ServerGroups {
     }
 
     fn refusal(&self, limit: u64, shared_buffers: u64) -> Option<String> {
-        let least = shared_buffers + PROCESS_MEMORY;
         if self.prior.is_empty() {
             Some(
                 "no server process was found, or no memory controller of control groups is mounted"
@@ -115,14 +113,8 @@ impl ServerGroups {
         } else if self.limit.is_some_and(|theirs| theirs <= limit) {
             let theirs = human::bytes(self.limit.unwrap_or_default());
             Some(format!("the limit of {} already restricts the server to {theirs}", self.prior))
-        } else if limit < least {
-            Some(format!(
-                "{} is too little: shared_buffers and processes need at least {}, or the kernel kills them",
-                exact_bytes(limit),
-                human::bytes(least)
-            ))
         } else {
-            None
+            too_little(limit, shared_buffers)
         }
     }
 }
@@ -239,20 +231,6 @@ fn find_groups(context: &mut Context<'_>, host: &Host) -> Result<ServerGroups, T
     Ok(ServerGroups::parse(&host.run(&call("look", &[&pid]))?))
 }
 
-fn backend_pid(context: &mut Context<'_>) -> Result<String, TreatmentError> {
-    let failed = TreatmentError::postgres("query the session's process ID");
-    let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]).map_err(failed)?;
-    Ok(row.try_get::<_, i32>(0)?.to_string())
-}
-
-/// Whether the server's shared memory is in huge pages now, as its processes see it.
-fn has_huge_pages(context: &mut Context<'_>, host: &Host) -> Result<bool, TreatmentError> {
-    let pid = backend_pid(context)?;
-    let script = "grep -c anon_hugepage \"/proc/$1/maps\" || :";
-    let found = host.run(&CommandLine::new("sh").args(["-c", script, "sh", &pid]))?;
-    Ok(found.trim().parse().is_ok_and(|mappings: u32| mappings > 0))
-}
-
 impl Treatment for Cgroup {
     fn declared(&self) -> Declared {
         let limit = exact_bytes(self.limit);
@@ -292,14 +270,8 @@ impl Treatment for Cgroup {
         let found = find_groups(context, &host)?;
         let has_pages = has_huge_pages(context, &host)?;
         refuse_huge_pages("a control group", has_pages, context)?;
-        let shared = setting("shared_buffers", context)?;
-        let failed = TreatmentError::postgres("read the setting shared_buffers");
-        // A number alone counts blocks.
-        let sql = "SELECT CASE WHEN $1 ~ '^[0-9]+$' THEN $1::bigint * current_setting('block_size')::bigint \
-                   ELSE pg_size_bytes($1) END";
-        let shared: i64 =
-            context.admin()?.query_one(sql, &[&shared.trim()]).map_err(failed)?.try_get(0)?;
-        match found.refusal(self.limit, shared.unsigned_abs()) {
+        let shared = shared_buffers(context)?;
+        match found.refusal(self.limit, shared) {
             None => Ok(Box::new(self.clone())),
             Some(why) => Err(TreatmentError::Refused(format!(
                 "no memory limit for the server on host {}: {why}",

@@ -38,6 +38,9 @@ const PAGES_SETTING: &str = "nr_hugepages";
 const DROP_LIMIT: Duration = Duration::from_mins(10);
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Memory that the server's processes need besides shared_buffers.
+const PROCESS_MEMORY: u64 = 64 << 20;
+
 const READ: &str = "cat /proc/meminfo";
 
 /// Prints nothing on a kernel without NUMA.
@@ -259,11 +262,54 @@ pub(super) fn refuse_huge_pages(
     if value == "off" || value == "try" && !has_pages {
         return Ok(());
     }
+    let found = match value.as_str() {
+        "try" => {
+            "huge_pages is `try`, and the server took huge pages that its host reserves (vm.nr_hugepages)"
+        }
+        _ => &format!("huge_pages is `{value}`"),
+    };
     Err(TreatmentError::Refused(format!(
-        "huge_pages is `{value}`, and huge pages are no part of the memory that a ballast by {way} leaves, so that this \
-         condition would have more page cache than one without them: set huge_pages = \"off\" in every condition with a \
-         ballast, or use a data set larger than memory instead"
+        "{found}; huge pages are no part of the memory that a ballast by {way} leaves, so that this condition would have \
+         more page cache than one without them: set huge_pages = \"off\" in every condition with a ballast, or use a \
+         data set larger than memory instead"
     )))
+}
+
+/// Whether the server's shared memory is in huge pages now, as its processes see it.
+pub(super) fn has_huge_pages(
+    context: &mut Context<'_>,
+    host: &Host,
+) -> Result<bool, TreatmentError> {
+    let pid = backend_pid(context)?;
+    let script = "grep -c anon_hugepage \"/proc/$1/maps\" || :";
+    let found = host.run(&CommandLine::new("sh").args(["-c", script, "sh", &pid]))?;
+    Ok(found.trim().parse().is_ok_and(|mappings: u32| mappings > 0))
+}
+
+pub(super) fn backend_pid(context: &mut Context<'_>) -> Result<String, TreatmentError> {
+    let failed = TreatmentError::postgres("query the session's process ID");
+    let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]).map_err(failed)?;
+    Ok(row.try_get::<_, i32>(0)?.to_string())
+}
+
+/// The bytes of shared_buffers under the condition.
+pub(super) fn shared_buffers(context: &mut Context<'_>) -> Result<u64, TreatmentError> {
+    let shared = setting("shared_buffers", context)?;
+    let failed = TreatmentError::postgres("read the setting shared_buffers");
+    // A number alone counts blocks.
+    let sql = "SELECT CASE WHEN $1 ~ '^[0-9]+$' THEN $1::bigint * current_setting('block_size')::bigint \
+               ELSE pg_size_bytes($1) END";
+    let row = context.admin()?.query_one(sql, &[&shared.trim()]).map_err(failed)?;
+    Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
+}
+
+/// Refuses memory that shared_buffers and processes fill, so that the kernel would kill them.
+pub(super) fn too_little(leave: u64, shared_buffers: u64) -> Option<String> {
+    let least = shared_buffers + PROCESS_MEMORY;
+    (leave < least).then(|| {
+        let (leave, least) = (exact_bytes(leave), human::bytes(least));
+        format!("{leave} is too little: shared_buffers and processes need at least {least}, or the kernel kills them")
+    })
 }
 
 impl Treatment for HugePages {
@@ -304,9 +350,16 @@ impl Treatment for HugePages {
     fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError> {
         let host = context.host(self.host.as_deref())?;
         check(&host, self.leave, &[])?;
-        // Those of a ballast that is held are not the server's.
         if context.server_host.is_some_and(|server| server == host.name()) {
-            refuse_huge_pages("huge pages", false, context)?;
+            let has_pages = has_huge_pages(context, &host)?;
+            refuse_huge_pages("huge pages", has_pages, context)?;
+            // The server that the condition restarts has not touched its buffers when the pages are taken.
+            let restarts = context.layout.settings.iter().any(|(name, _)| name == "shared_buffers");
+            let buffers = if restarts { shared_buffers(context)? } else { 0 };
+            if let Some(why) = too_little(self.leave, buffers) {
+                let host = host.name();
+                return Err(TreatmentError::Refused(format!("no ballast on host {host}: {why}")));
+            }
         }
         Ok(Box::new(self.clone()))
     }
