@@ -256,8 +256,8 @@ coded! {
     TreatmentError => |e| match e {
         TreatmentError::Config(_) => USAGE,
         TreatmentError::Connect(source) => source.code(),
-        TreatmentError::Journal(source @ JournalError::Directory(_)) => source.code(),
-        TreatmentError::Journal(_) => UNFINISHED,
+        // Changes that stay in place have an error of their own.
+        TreatmentError::Journal(source) => source.code(),
         TreatmentError::ChangedSince { .. } | TreatmentError::Several(_) => UNFINISHED,
         TreatmentError::Stopped => INTERRUPTED,
         _ => REFUSED,
@@ -303,9 +303,8 @@ coded! {
         UndoError::State(source) => source.code(),
         UndoError::Journal(source) => source.code(),
         UndoError::Connect(source) => source.code(),
-        UndoError::Unwritten(source) => source.code(),
-        UndoError::NoSuchRun { .. } => USAGE,
-        UndoError::StillRunning(_) | UndoError::Unresolved(_) | UndoError::ChangesRemain { .. } | UndoError::Cluster { .. } => UNFINISHED,
+        UndoError::NoSuchRun { .. } | UndoError::Ambiguous(..) => USAGE,
+        UndoError::StillRunning(_) | UndoError::Unwritten(_) | UndoError::Unresolved(_) | UndoError::ChangesRemain { .. } | UndoError::Cluster { .. } => UNFINISHED,
     },
     BallastError => |e| match e {
         BallastError::State(source) => source.code(),

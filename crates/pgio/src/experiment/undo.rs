@@ -7,6 +7,7 @@
 //! Prints nothing and knows no exit code: events go to an observer, `cli::exit` assigns the codes of [`UndoError`].
 //! Next: `treatment::undo_all`, which undoes the steps of a journal; `cli::undo`, which shows the events.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use crate::config::ConnectString;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, Machine};
 use crate::pg::control::Controller;
+use crate::pg::server::{RECOVERY_TIMEOUT, open_after_recovery};
 use crate::pg::{leftovers, private, session, words};
 use crate::treatment::journal::{self, Journal, JournalError, JournalStatus, Unfinished};
 use crate::treatment::{
@@ -52,6 +54,8 @@ pub enum UndoError {
     Unwritten(#[source] TreatmentError),
     #[error("run {0} is still running: it undoes its changes itself when it ends")]
     StillRunning(String),
+    #[error("{0} may be any of the runs {1}: name one")]
+    Ambiguous(String, String),
     #[error("no interrupted run {run} has a journal in {}", directory.display())]
     NoSuchRun { run: String, directory: PathBuf },
     #[error(
@@ -140,7 +144,9 @@ pub fn undo_interrupted(
         && let Some(text) = connect
     {
         let params = params_of(text, observe)?;
-        found |= end_sessions(&mut session::open(&params)?, observe);
+        let open = || session::open(&params);
+        let mut admin = open_after_recovery(|| RECOVERY_TIMEOUT, ConnectError::is_recovery, open)?;
+        found |= end_sessions(&mut admin, observe);
     }
     Ok(UndoSummary { found, failures })
 }
@@ -160,6 +166,12 @@ pub fn forget(run: &str, observe: &mut Observer<'_>) -> Result<(), UndoError> {
     if journals.is_empty() {
         let (run, directory) = (run.to_owned(), state::base_dir()?);
         return Err(UndoError::NoSuchRun { run, directory });
+    }
+    let runs: BTreeSet<&str> =
+        journals.iter().map(|journal| journal::run_id_of(journal.run())).collect();
+    if runs.len() > 1 {
+        let runs: Vec<&str> = runs.into_iter().collect();
+        return Err(UndoError::Ambiguous(run.to_owned(), runs.join(", ")));
     }
     for journal in journals {
         let server = journal.target().connect.clone();

@@ -67,6 +67,9 @@ pub fn is_lost(error: &postgres::Error) -> bool {
     error.is_closed() || error.code() == Some(&SqlState::CRASH_SHUTDOWN)
 }
 
+/// How long to wait for a server that recovers.
+pub const RECOVERY_TIMEOUT: Duration = Duration::from_secs(15);
+
 /// Opens a session again, for up to `limit` while the server recovers: all sessions end when one of its processes is
 /// killed, and none begins for some seconds.
 pub fn open_after_recovery<T, E>(

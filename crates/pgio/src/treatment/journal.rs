@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use self::claim::{Claims, Holder};
 pub use self::found::{
     JournalStatus, Subject, Unfinished, all_open_steps, check, check_finished, is_of_run,
-    unfinished, unfinished_journal_of,
+    run_id_of, unfinished, unfinished_journal_of,
 };
 use super::record::Record;
 use super::resource::Resource;

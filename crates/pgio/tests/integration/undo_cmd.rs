@@ -12,6 +12,7 @@ use postgres::{Client, NoTls};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::controlling::{Managed, change_journal};
+use crate::disk::{self, is_root};
 use crate::fixture::{INSTALLED, NEWEST, changed_primary, connect, fresh_database, pgio_exe, spec};
 use crate::hosts::sshd::Sshd;
 use crate::killing::kills;
@@ -266,6 +267,14 @@ fn the_journal_of_a_server_that_is_gone_can_be_forgotten() {
     let expected = ["but the run changed server", journal.to_str().unwrap(), &hint];
     dir.pgio(&["undo"]).expect(6, &expected);
     dir.pgio(&["undo", "--forget", "nothing"]).expect(2, &["no interrupted run nothing"]);
+    // Two runs began in the same second.
+    let second = run.split('-').next().unwrap();
+    let twin = journal.with_file_name(format!("{second}-1-00000000.journal"));
+    fs::copy(&journal, &twin).unwrap();
+    let both = ["may be any of the runs", run, "-1-00000000"];
+    dir.pgio(&["undo", "--forget", second]).expect(2, &both);
+    assert!(journal.exists());
+    fs::remove_file(twin).unwrap();
     let expected = [
         "Left in place: wal_writer_delay (",
         "before: absent",
@@ -385,6 +394,43 @@ fn a_full_disk_does_not_stop_an_undo_halfway() {
     // Once more does no harm.
     dir.pgio(&["undo"]).expect(0, &put_back);
     assert!(dir.journals().is_empty());
+}
+
+#[test]
+fn a_full_state_directory_is_a_matter_of_files() {
+    if !is_root("a full state directory") {
+        return;
+    }
+    let dsn = fresh_database(&changed_primary(INSTALLED));
+    let dir = Workdir::new();
+    let (state, flag) = (dir.path().join("state"), dir.path().join("flag"));
+    fs::create_dir(&state).unwrap();
+    let at = state.to_str().unwrap();
+    disk::run("mount", &["-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", at]);
+    let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
+    let flag_text = flag.display();
+    let command = format!(
+        "command = {{ name = \"flag\", apply = \"touch {flag_text}\", verify = \"test -e {flag_text}\", \
+         undo = \"rm {flag_text}\" }}\n"
+    );
+    let text = experiment(&dsn, keys, "", &[("set", "")]) + &command;
+    let mut results = Vec::new();
+    // First there is no room for a lock, then none for the journal.
+    for free in [0, 4, 8, 12, 16] {
+        fs::write(state.join("fill"), vec![0; (64 - free) << 10]).unwrap();
+        results.push(dir.compare(&text));
+        fs::remove_file(state.join("fill")).unwrap();
+        let _ = fs::remove_dir_all(dir.out());
+    }
+    disk::run("umount", &["-l", at]);
+    assert!(!flag.exists());
+    let about_journal = results.iter().filter(|result| result.err.contains("the journal"));
+    assert!(about_journal.count() > 0, "{:?}", results.iter().map(|r| &r.err).collect::<Vec<_>>());
+    for result in results {
+        if result.err.contains("No space left on device") {
+            result.expect(7, &[]);
+        }
+    }
 }
 
 #[test]

@@ -9,12 +9,9 @@ use crate::experiment::target::Target;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::control::Line;
-use crate::pg::server::{Server, is_lost, open_after_recovery};
+use crate::pg::server::{RECOVERY_TIMEOUT, Server, is_lost, open_after_recovery};
 use crate::treatment::{AdminSession, Context, Control, Layout, Pair};
 use pgio_connect::interrupt;
-
-/// How long the run waits for a server that recovers.
-const RECOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(super) fn context<'a>(
     target: &'a mut Target,

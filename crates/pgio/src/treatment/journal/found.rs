@@ -112,6 +112,11 @@ pub fn is_of_run(name: &str, run: &str) -> bool {
     name.strip_prefix(run).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
+/// The run of a journal by its name: time, process and random bits.
+pub fn run_id_of(name: &str) -> &str {
+    name.match_indices('-').nth(2).map_or(name, |(end, _)| &name[..end])
+}
+
 /// The open steps of all journals; nothing is locked.
 pub fn all_open_steps(dir: &Path) -> Vec<Record> {
     read_all(dir).unwrap_or_default().into_iter().flat_map(|found| found.steps).collect()
