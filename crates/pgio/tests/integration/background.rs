@@ -1,6 +1,7 @@
 //! Work beside the judged one, of kinds that no recipe has, on servers of the user's.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use pgio::host::stop::Stop;
 use serde_json::Value;
@@ -106,6 +107,20 @@ sessions = 1
     wait_until("its table is gone", || connect(&other).query_one(table, &[]).unwrap().get(0));
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     assert!(dir.journals().is_empty());
+    // Without fio nothing begins.
+    let others = dir.path().join("others");
+    fs::create_dir(&others).unwrap();
+    for program in ["/usr/bin", "/bin"].iter().flat_map(|dir| fs::read_dir(dir).unwrap()) {
+        let program = program.unwrap();
+        if program.file_name() != "fio" {
+            let _ = symlink(program.path(), others.join(program.file_name()));
+        }
+    }
+    let mut command = dir.command(&["compare", "experiment.toml", "--out", "again"]);
+    command.env("PATH", &others);
+    let refused = ["background work `fio`", "fio is not on host", "apt-get install fio"];
+    dir.start(command).wait().expect(4, &refused);
+    assert!(!dir.path().join("again").exists());
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::command;
 use super::condition::{AA_SUFFIX, Condition};
 use super::limits;
 use super::rules::{Rules, Weave};
@@ -134,7 +135,12 @@ fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpe
         return Err(section.error("kind", message));
     }
     work.layer.warmup.get_or_insert(Duration::ZERO);
-    work.layer.run_time.get_or_insert(others.trial + MARGIN);
+    // Some programs count whole seconds.
+    let whole = (others.trial + MARGIN).as_secs_f64().ceil();
+    work.layer.run_time.get_or_insert(Duration::from_secs(whole as u64));
+    if let Some(spec) = &work.command {
+        command::check_times(section, spec, [&work.layer])?;
+    }
     Ok(BackgroundSpec { target, standby, work })
 }
 

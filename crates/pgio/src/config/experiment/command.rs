@@ -299,5 +299,38 @@ pub(super) fn check_keys(
     Ok(())
 }
 
+/// Programs that count whole seconds; sysbench takes less than one as no limit.
+const WHOLE_SECONDS: [&str; 2] = ["pgbench", "sysbench"];
+
+/// Refuses times that a known program does not take. `layers` are those of all points.
+pub(super) fn check_times<'a>(
+    section: &Section<'_>,
+    spec: &CommandSpec,
+    layers: impl IntoIterator<Item = &'a Layer>,
+) -> Result<(), ConfigError> {
+    let program = |placeholder: &str| {
+        let lines = [Some(&spec.run), spec.warm_up.as_ref()].into_iter().flatten();
+        let takes_it = |line: &&Line| {
+            line.texts().any(|text| text.placeholders().any(|name| name == placeholder))
+        };
+        let words = lines.filter(takes_it).flat_map(Line::texts).map(Template::text);
+        let mut words = words.flat_map(str::split_whitespace).filter_map(|w| w.rsplit('/').next());
+        words.find(|word| WHOLE_SECONDS.contains(word))
+    };
+    for layer in layers {
+        for (key, placeholder, time) in
+            [("run_time", "seconds", layer.run_time), ("warmup", "warmup", layer.warmup)]
+        {
+            let Some(time) = time.filter(|time| time.subsec_nanos() > 0) else { continue };
+            let Some(program) = program(placeholder) else { continue };
+            return Err(section.header_error(format!(
+                "{key} is {} s, and {program} counts whole seconds: write whole seconds, such as 1s",
+                time.as_secs_f64()
+            )));
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests;

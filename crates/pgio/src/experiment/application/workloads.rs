@@ -22,6 +22,7 @@ use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::server::Server;
 use crate::workload::command::{self, LastSetup, Lines};
 use crate::workload::commit::Commit;
+use crate::workload::device::bench;
 use crate::workload::{Command, Device, Mail, Workload};
 
 /// Where the work runs, and what the workloads of one target share.
@@ -83,12 +84,15 @@ pub(super) fn check_keys(kind: WorkloadKind, layer: Layer) -> Result<(), OpenErr
     (code(kind).check_keys)(layer)
 }
 
-/// Checks that the host of a command has its programs.
+/// Checks that the host of a command, or this one of a `device`, has its programs.
 pub(super) fn check_programs(
     spec: &WorkloadSpec,
     drivers: bool,
     hosts: &Hosts,
 ) -> Result<(), OpenError> {
+    if spec.kind.def().tests_device && !drivers {
+        bench::check_installed(&Host::local())?;
+    }
     let Some(command) = &spec.command else { return Ok(()) };
     let name = command.host.as_deref().unwrap_or(LOCAL);
     let host = match hosts.get(name) {

@@ -12,7 +12,7 @@ use super::fio::{self, FioResult, Job};
 use super::place::{Kind, Place};
 use crate::host::command::quoted;
 use crate::host::error::HostError;
-use crate::host::exec::ExecError;
+use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::stop::Stop;
 use crate::host::{Host, Shell};
 
@@ -109,6 +109,16 @@ impl Bench {
         }
         fio::parse(out, job.test.writes()).map_err(|why| DeviceError::Answer { place, why })
     }
+}
+
+/// Refuses a host without fio, which the shell would find as late as in a trial.
+pub fn check_installed(host: &Host) -> Result<(), DeviceError> {
+    let script = "PATH=$PATH:/usr/sbin:/sbin; command -v fio || :";
+    let found = host.run(&CommandLine::new("sh").args(["-c", script]))?;
+    if found.trim().is_empty() {
+        return Err(DeviceError::NoFio { host: host.name().to_owned() });
+    }
+    Ok(())
 }
 
 /// Parses `running BYTES`.

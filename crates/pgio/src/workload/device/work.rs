@@ -12,7 +12,7 @@ use postgres::Client;
 use serde_json::json;
 
 use super::place::{Consent, Place};
-use super::{Bench, CLASS, DeviceError, Extent as Amount, Job, SMALLEST_REGION, Test};
+use super::{Bench, CLASS, DeviceError, Extent as Amount, Job, SMALLEST_REGION, Test, bench};
 use crate::config::resolve::{DeviceSettings, Extent};
 use crate::host::Host;
 use crate::host::stop::Stop;
@@ -70,8 +70,10 @@ impl Device {
         Device { settings, path, host: Arc::new(Host::local()) }
     }
 
-    /// Refuses, before anything is changed, a place that cannot be measured or must not be written.
+    /// Refuses, before anything is changed, a host without fio, and a place that cannot be measured or must not be
+    /// written.
     pub fn check_place(&self) -> Result<(), DeviceError> {
+        bench::check_installed(&self.host)?;
         self.place().map(drop)
     }
 

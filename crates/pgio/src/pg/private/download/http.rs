@@ -107,7 +107,8 @@ impl Client {
             .tls_config(tls)
             .user_agent(concat!("pgio/", env!("CARGO_PKG_VERSION")))
             .http_status_as_error(false)
-            .timeout_resolve(Some(CONNECT_TIMEOUT))
+            // With a limit of its own ureq looks up in a thread, and panics if none may start.
+            .timeout_resolve(None)
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_recv_response(Some(READ_TIMEOUT))
             .timeout_per_read(Some(READ_TIMEOUT))
