@@ -18,7 +18,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::fixture::{INSTALLED, NEWEST, fresh_database, shared_primary};
-use crate::workdir::{Workdir, auto_conf, condition_of, experiment};
+use crate::workdir::{Workdir, auto_conf, condition_of, experiment, experiment_on};
 
 const SHORT: &str = "blocks = 2\nduration = \"200ms\"\nseed = 42";
 
@@ -223,6 +223,13 @@ fn a_plan_names_every_trial_and_touches_nothing() {
     dir.pgio(&["compare", "e.toml", "--plan"]).expect(3, &["/nonexistent"]);
     dir.pgio(&["compare", "e.toml"]).expect(3, &["/nonexistent"]);
     assert!(!dir.path().join("pgio-results").exists());
+    // What a private server is built with endangers the data as well.
+    let target = "private = true\npostgres = { fsync = \"off\" }";
+    let safe = [("a", ""), ("b", "fsync = \"on\"")];
+    dir.write("e.toml", &experiment_on(target, "blocks = 3", "", &safe));
+    let out = dir.pgio(&["compare", "e.toml", "--plan", "--offline"]).expect(0, &[]).out;
+    assert!(out.contains("a is unsafe: a power cut can corrupt the cluster"), "{out}");
+    assert!(!out.contains("b is unsafe"), "{out}");
 }
 
 #[test]

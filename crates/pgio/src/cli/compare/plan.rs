@@ -71,12 +71,18 @@ pub(super) fn unchecked_text(Unchecked { target, installed }: &Unchecked) -> Str
     )
 }
 
-/// What conditions endanger, once for each of them.
-fn dangers(cells: &[LiveCell]) -> Vec<String> {
+/// What conditions endanger, once for each of them, also by the settings of their private servers.
+fn dangers(cells: &[LiveCell], e: &Experiment) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for cell in cells {
         let changes = treatment::changes(&cell.treatments);
-        let danger = changes.iter().filter_map(Change::danger).max();
+        let settings = cell.targets().flat_map(|name| match &e.targets[name] {
+            Target::Private(private) => private.settings.as_slice(),
+            _ => &[],
+        });
+        let built = settings.map(|(name, value)| Change::server(name, value));
+        let built = built.filter(|b| !changes.iter().any(|change| change.sets(&b.setting)));
+        let danger = changes.iter().cloned().chain(built).filter_map(|c| c.danger()).max();
         let condition = &cell.cell.condition;
         let line = danger.map(|danger| format!("{condition} is {danger}"));
         lines.extend(line.filter(|line| !lines.contains(line)));
@@ -137,7 +143,7 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>, ord
         }
     };
     for line in
-        changes.into_iter().chain(dangers(cells)).chain(preview.sweep.iter().flat_map(axes_text))
+        changes.into_iter().chain(dangers(cells, e)).chain(preview.sweep.iter().flat_map(axes_text))
     {
         add(text, &format!("  {line}"));
     }

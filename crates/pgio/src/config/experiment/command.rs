@@ -16,6 +16,7 @@ use crate::config::command::{CommandSpec, Line, MetricSpec, PLACEHOLDERS, PRESET
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::Layer;
 use crate::config::name::MAX_IDENTIFIER;
+use pgio_results::units::exact_duration;
 
 /// Name of the presets' file in errors, which only a bug in pgio can cause.
 const PRESETS_FILE: &str = "command-presets.toml";
@@ -318,14 +319,14 @@ pub(super) fn check_times<'a>(
         words.find(|word| WHOLE_SECONDS.contains(word))
     };
     for layer in layers {
-        for (key, placeholder, time) in
-            [("run_time", "seconds", layer.run_time), ("warmup", "warmup", layer.warmup)]
+        for (what, placeholder, time) in
+            [("window", "seconds", layer.run_time), ("warm-up", "warmup", layer.warmup)]
         {
             let Some(time) = time.filter(|time| time.subsec_nanos() > 0) else { continue };
             let Some(program) = program(placeholder) else { continue };
             return Err(section.header_error(format!(
-                "{key} is {} s, and {program} counts whole seconds: write whole seconds, such as 1s",
-                time.as_secs_f64()
+                "has a {what} of {}, and {program} counts whole seconds: write whole seconds, such as 1s",
+                exact_duration(time)
             )));
         }
     }

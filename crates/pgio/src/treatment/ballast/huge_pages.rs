@@ -349,7 +349,6 @@ impl Treatment for HugePages {
 
     fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError> {
         let host = context.host(self.host.as_deref())?;
-        check(&host, self.leave, &[])?;
         if context.server_host.is_some_and(|server| server == host.name()) {
             let has_pages = has_huge_pages(context, &host)?;
             refuse_huge_pages("huge pages", has_pages, context)?;
@@ -361,6 +360,7 @@ impl Treatment for HugePages {
                 return Err(TreatmentError::Refused(format!("no ballast on host {host}: {why}")));
             }
         }
+        check(&host, self.leave, &[])?;
         Ok(Box::new(self.clone()))
     }
 }

@@ -90,17 +90,18 @@ fn a_ballast_is_refused_where_a_setting_changes_what_it_leaves() {
     }
     let target = format!("private = true\npg = {INSTALLED}");
     let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
-    for (settings, why) in [
-        ("huge_pages = \"on\"", "huge pages are no part of the memory that a ballast"),
-        (
-            // The host may have huge pages, which `try` would take.
-            "huge_pages = \"off\", shared_buffers = \"1GB\"",
-            "is too little: shared_buffers and processes need at least",
-        ),
+    let no_part = "huge pages are no part of the memory that a ballast";
+    let too_little = "is too little: shared_buffers and processes need at least";
+    // The host may have huge pages, which `try` would take.
+    let large = "huge_pages = \"off\", shared_buffers = \"1GB\"";
+    for (way, settings, why) in [
+        ("cgroup", "huge_pages = \"on\"", no_part),
+        ("cgroup", large, too_little),
+        ("huge_pages", large, too_little),
     ] {
         let dir = Workdir::new();
         let text = experiment_on(&target, keys, "", &[("small", settings)]);
-        let text = text + "ballast = { leave = \"150M\", way = \"cgroup\" }\n";
+        let text = text + &format!("ballast = {{ leave = \"150M\", way = \"{way}\" }}\n");
         dir.compare(&text).expect(4, &["condition `small`", why]);
         assert!(!dir.out().exists());
     }

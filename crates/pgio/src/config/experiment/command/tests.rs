@@ -67,16 +67,16 @@ fn a_command_with_all_keys() {
 #[test]
 fn a_time_that_the_program_does_not_take_is_refused() {
     for (keys, message) in [
-        ("preset = 'pgbench'\nrun_time = '500ms'\n", "run_time is 0.5 s, and pgbench counts"),
-        ("preset = 'pgbench'\nwarmup = '1.5s'\n", "warmup is 1.5 s, and pgbench counts"),
-        ("preset = 'sysbench-oltp_insert'\nrun_time = ['1s', '2500ms']\n", "2.5 s, and sysbench"),
+        ("preset = 'pgbench'\nrun_time = '500ms'\n", "window of 500ms, and pgbench counts"),
+        ("preset = 'pgbench'\nwarmup = '1500ms'\n", "warm-up of 1500ms, and pgbench"),
+        ("preset = 'sysbench-oltp_insert'\nrun_time = ['1s', '2500ms']\n", "2500ms, and sysbench"),
     ] {
         assert!(refused(keys).contains(message), "{}", refused(keys));
     }
     let own =
-        format!("run = 'cd x && /usr/bin/pgbench -T {{seconds}}'\nrun_time = '1.5s'\n{METRIC}");
-    assert!(refused(&own).contains("run_time is 1.5 s, and pgbench counts"), "{}", refused(&own));
-    only(&format!("run = 'prog {{seconds}}'\nrun_time = '1.5s'\n{METRIC}"));
+        format!("run = 'cd x && /usr/bin/pgbench -T {{seconds}}'\nrun_time = '1500ms'\n{METRIC}");
+    assert!(refused(&own).contains("window of 1500ms, and pgbench counts"), "{}", refused(&own));
+    only(&format!("run = 'prog {{seconds}}'\nrun_time = '1500ms'\n{METRIC}"));
 }
 
 #[test]
