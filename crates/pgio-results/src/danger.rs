@@ -88,8 +88,9 @@ pub fn of_fact(name: &str, value: &str) -> Option<Danger> {
         // Without standbys the list is empty.
         return of_setting(setting, &value).filter(|_| setting != "synchronous_standby_names");
     }
-    if let Some((_, setting)) = fact::setting_of_standby(name) {
-        return of_setting(setting, &value).filter(|danger| *danger == Danger::PowerCutCorrupts);
+    // It may be the standby of another server; the check `standby-durability` names it.
+    if fact::is_of_standby(name) {
+        return None;
     }
     if name.contains("drbd.protocol.") {
         return value.split(" | ").any(|p| p == "a").then_some(Danger::FailoverLosesCommits);
@@ -203,8 +204,7 @@ mod tests {
             ("setting.synchronous_commit", "off", Some(Danger::CrashLosesCommits)),
             ("setting.data_sync_retry", "on", Some(Danger::HidesDamage)),
             ("setting.synchronous_standby_names", "", None),
-            ("db2.standby./srv/b.fsync", "off", Some(Danger::PowerCutCorrupts)),
-            ("standby./srv/b.synchronous_commit", "off", None),
+            ("db2.standby./srv/b.fsync", "off", None),
             ("data.mount", "ext4 rw,nobarrier on /data", Some(Danger::PowerCutCorrupts)),
             ("wal.mount", "ext2 rw on /wal", Some(Danger::PowerCutCorrupts)),
             ("data.mount", "ext4 rw,relatime on /none", None),

@@ -135,6 +135,7 @@ impl Treatment for Cache {
             Cache::Cold => check_cold(context)?,
             Cache::Warm => check_warm(context)?,
         }
+        context.layout.is_warmed = matches!(self, Cache::Warm);
         Ok(Box::new(*self))
     }
 }

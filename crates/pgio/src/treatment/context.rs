@@ -174,6 +174,8 @@ pub struct Layout {
     pub settings: Vec<(String, String)>,
     pub moved: Vec<Moved>,
     pub replicas: Vec<Replica>,
+    /// Whether the data set is read into memory.
+    pub is_warmed: bool,
 }
 
 /// Files of the server that lie on another device while a treatment is in force.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::huge_pages::{
-    KIND, backend_pid, has_huge_pages, refuse_huge_pages, shared_buffers, too_little,
+    KIND, backend_pid, has_huge_pages, refuse_other_sizes, shared_buffers, too_little,
 };
 use crate::host::Host;
 use crate::host::command::quoted;
@@ -269,7 +269,7 @@ impl Treatment for Cgroup {
         let host = context.host(None)?;
         let found = find_groups(context, &host)?;
         let has_pages = has_huge_pages(context, &host)?;
-        refuse_huge_pages("a control group", has_pages, context)?;
+        refuse_other_sizes("a control group", has_pages, context)?;
         let shared = shared_buffers(context)?;
         match found.refusal(self.limit, shared) {
             None => Ok(Box::new(self.clone())),

@@ -251,13 +251,19 @@ pub(super) fn setting(name: &str, context: &mut Context<'_>) -> Result<String, T
     Ok(row.get(0))
 }
 
-/// Refuses a server whose shared memory is in huge pages: it is then no part of the memory that a ballast leaves, and
-/// the condition would have a larger page cache than one without. With `try` it `has_pages` or not.
-pub(super) fn refuse_huge_pages(
+/// Refuses what changes the memory that a ballast leaves. Shared memory in huge pages is no part of it, so that the
+/// condition would have a larger page cache than one without; with `try` the server `has_pages` or not. A warm data set
+/// is in memory before the ballast drops the caches, and in buffers that a control group does not count.
+pub(super) fn refuse_other_sizes(
     way: &str,
     has_pages: bool,
     context: &mut Context<'_>,
 ) -> Result<(), TreatmentError> {
+    if context.layout.is_warmed {
+        return Err(TreatmentError::Refused(format!(
+            "cache = \"warm\" fills memory before a ballast by {way} takes it away: remove one of the two"
+        )));
+    }
     let value = setting("huge_pages", context)?.to_lowercase();
     if value == "off" || value == "try" && !has_pages {
         return Ok(());
@@ -351,7 +357,7 @@ impl Treatment for HugePages {
         let host = context.host(self.host.as_deref())?;
         if context.server_host.is_some_and(|server| server == host.name()) {
             let has_pages = has_huge_pages(context, &host)?;
-            refuse_huge_pages("huge pages", has_pages, context)?;
+            refuse_other_sizes("huge pages", has_pages, context)?;
             // The server that the condition restarts has not touched its buffers when the pages are taken.
             let restarts = context.layout.settings.iter().any(|(name, _)| name == "shared_buffers");
             let buffers = if restarts { shared_buffers(context)? } else { 0 };

@@ -73,6 +73,12 @@ fn an_impossible_cache_is_refused_and_changes_nothing() {
     dir.pgio(&["setup", "--scale", "8M", "--create-base-table", "FALSE", "--connect-string", &dsn])
         .expect(0, &[]);
     let slob = "kind = \"slob\"\nscale = \"8M\"\nupdate_pct = 0";
+    for way in ["cgroup", "huge_pages"] {
+        let ballast = format!("ballast = {{ leave = \"1G\", way = \"{way}\" }}\n");
+        let text =
+            text(slob, "warm").replace("[target]", "[hosts.here]\n[target]\nhost = \"here\"");
+        refused(&dir.compare(&(text + &ballast)), "cache = \"warm\" fills memory before a ballast");
+    }
     dir.compare(&text(slob, "warm")).expect(0, &[]);
     let memory = before(&dir.trials()[0], "data set in memory").to_owned();
     assert!(memory.starts_with("100 %"), "{memory}");
