@@ -136,7 +136,7 @@ fn check_results(dir: &Workdir, out: &Path, blocks: usize) -> Value {
 const DEMO_TIMEOUT: Duration = Duration::from_secs(400);
 
 const EXPECTED_OUTPUT: &[&str] =
-    &["local (A/A)", "remote_apply", "What difference does", "What next"];
+    &["local (A/A)", "remote_apply", "What does synchronous replication cost?", "What next"];
 
 #[test]
 fn the_demo_finds_the_cost_and_leaves_only_its_results() {
