@@ -127,4 +127,9 @@ fn the_page_has_a_chart_for_each_condition() {
     let page = html::history_page(&followed(16, 10));
     assert_eq!(page.matches("<figure").count(), 3);
     assert!(page.contains("slower by") && page.contains("host.kernel"));
+    let mut history = followed(16, 10);
+    let change = history.conditions[0].changes[0].clone();
+    history.conditions[1].relative.as_mut().unwrap().changes = vec![change];
+    let page = html::history_page(&history);
+    assert!(page.contains("the ratio to local changes at run 10"));
 }

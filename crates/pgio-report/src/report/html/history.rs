@@ -1,7 +1,8 @@
 //! The page of a history: a chart for each condition over the runs, then the tables.
 //!
 //! Each chart has its own scale, which does not begin at 0, because a change of some per cent must be seen.
-//! Levels are dashed lines, changes of the level vertical ones; triangles mark changes of the environment.
+//! Levels are dashed lines, changes of the level or of the ratio to the baseline vertical ones; triangles mark changes of
+//! the environment.
 
 use maud::{Markup, html};
 
@@ -12,7 +13,7 @@ use super::page::Section;
 use super::svg::{Axis, Frame, Scale, percent, px};
 use super::zoom::{self, Line, Mark, Zoom};
 use super::{shell, table};
-use crate::analysis::history::{History, Point, Series};
+use crate::analysis::history::{History, LevelChange, Point, Series};
 use pgio_results::Metric;
 
 const HEIGHT: f64 = 200.0;
@@ -58,6 +59,7 @@ fn legend(history: &History) -> Markup {
 }
 
 fn chart(history: &History, n: usize, series: &Series) -> Markup {
+    let changes = changes(history, series);
     let points: Vec<(f64, Option<f64>)> =
         series.points.iter().map(|point| (point.run as f64, point.value)).collect();
     let frame = Frame {
@@ -70,12 +72,9 @@ fn chart(history: &History, n: usize, series: &Series) -> Markup {
         description: format!(
             "{}; {}.",
             format::counted(history.runs.len(), "run"),
-            match series.changes.as_slice() {
+            match changes.as_slice() {
                 [] => "no change of the level".to_owned(),
-                some => {
-                    let runs: Vec<String> = some.iter().map(|c| c.run.to_string()).collect();
-                    format!("the level changes at run {}", runs.join(", "))
-                }
+                some => some.iter().map(|(_, what)| what.as_str()).collect::<Vec<_>>().join(", "),
             }
         ),
         height: HEIGHT,
@@ -90,14 +89,7 @@ fn chart(history: &History, n: usize, series: &Series) -> Markup {
         unit: history.unit.clone(),
         logarithmic: false,
         lines: vec![Line::new(series.condition.clone(), PLAIN, &points)],
-        marks: series
-            .changes
-            .iter()
-            .map(|c| Mark {
-                at: c.run as f64 - 0.5,
-                what: format!("level changes at run {}", c.run),
-            })
-            .collect(),
+        marks: changes.iter().map(|(at, what)| Mark { at: *at, what: what.clone() }).collect(),
     };
     html! {
         figure.chart.zoomable {
@@ -105,17 +97,27 @@ fn chart(history: &History, n: usize, series: &Series) -> Markup {
             (frame.draw(&html! {
                 (frame.lines(&line))
                 @for (run, tip) in moments(history) { (moment(&frame, run, &tip)) }
-                @for c in &series.changes {
-                    @let x = percent(frame.x_at(c.run as f64 - 0.5));
-                    line.zero x1=(x) x2=(x) y1="0" y2=(px(HEIGHT)) stroke="currentColor" {
-                        title { "the level changes at run " (c.run) }
-                    }
+                @for (at, what) in &changes {
+                    @let x = percent(frame.x_at(*at));
+                    line.zero x1=(x) x2=(x) y1="0" y2=(px(HEIGHT)) stroke="currentColor" { title { (what) } }
                 }
                 @for point in series.points.iter().filter(|_| !many) { (mark(history, &frame, point)) }
             }))
             (zoom::data(&zoom))
         }
     }
+}
+
+/// Where the condition's level changes, and where its ratio to the baseline does.
+fn changes(history: &History, series: &Series) -> Vec<(f64, String)> {
+    let at = |what: String, changes: &[LevelChange]| -> Vec<(f64, String)> {
+        let one =
+            |c: &LevelChange| (c.run as f64 - 0.5, format!("{what} changes at run {}", c.run));
+        changes.iter().map(one).collect()
+    };
+    let ratio = || format!("the ratio to {}", history.baseline);
+    let relative = series.relative.iter().flat_map(|relative| at(ratio(), &relative.changes));
+    at("the level".to_owned(), &series.changes).into_iter().chain(relative).collect()
 }
 
 fn mark(history: &History, frame: &Frame, point: &Point) -> Markup {
