@@ -71,7 +71,8 @@ pub struct Share {
     pub baseline_of: usize,
     /// Two-sided p of Fisher's exact test; null if a side has no trials.
     pub p: Option<f64>,
-    /// Whether it is part of the result: the shares differ at 5 %, or one side has some and the other none.
+    /// Whether it is part of the result: the shares differ at 5 %, or one side alone has trials that failed or
+    /// behaved badly.
     pub notable: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Compares the shares of failed, invalid and badly behaved trials of a condition with the baseline's.
 //!
 //! A failed trial has no rate, so more failures under a condition are a result in themselves. Fisher's
-//! exact test compares the shares at [`ALPHA`]. A share is also shown if only one side has such trials,
-//! even if they are too few to decide. Trials at all points count, those of the baseline at the points
+//! exact test compares the shares at [`ALPHA`]. A share of results is also shown if only one side has such trials, even
+//! if they are too few to decide; invalid ones alone reveal nothing about their condition. Trials at all points count, those of the baseline at the points
 //! of the condition. Interrupted trials are ignored.
 
 use std::collections::BTreeSet;
@@ -111,6 +111,7 @@ fn point(trial: &Trial) -> Option<&Point> {
 
 fn share(what: &str, (a, of_a): (usize, usize), (b, of_b): (usize, usize)) -> Share {
     let p = fisher::two_sided(a as u64, of_a as u64, b as u64, of_b as u64);
+    let is_one_sided = what != INVALID && of_a > 0 && of_b > 0 && (a == 0) != (b == 0);
     Share {
         what: what.to_owned(),
         trials: a,
@@ -118,7 +119,7 @@ fn share(what: &str, (a, of_a): (usize, usize), (b, of_b): (usize, usize)) -> Sh
         baseline_trials: b,
         baseline_of: of_b,
         p,
-        notable: p.is_some_and(|p| p <= ALPHA) || (of_a > 0 && of_b > 0 && (a == 0) != (b == 0)),
+        notable: p.is_some_and(|p| p <= ALPHA) || is_one_sided,
     }
 }
 
@@ -185,6 +186,11 @@ mod tests {
         let mut on = analysis.condition("on").unwrap().clone();
         on.shares = vec![less];
         assert_eq!(failed_more(&on), None);
+        // That a few trials on one side were broken is chance.
+        let broken = ten(|block, on| {
+            on.checks.extend((block <= 3).then(|| Check::invalid("steal", "30 %", "elsewhere")));
+        });
+        assert!(!share_of(&broken, INVALID).unwrap().notable);
         assert_eq!(share_of(&ten(|_, _| ()), FAILED), None);
     }
 

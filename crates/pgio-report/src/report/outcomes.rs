@@ -11,7 +11,7 @@ use crate::analysis::{Share, State};
 use pgio_results::CheckVerdict;
 
 /// Checks that find work of others on the measured machines.
-const FOREIGN: [&str; 3] = ["foreign-load", "steal", "foreign-io"];
+const FOREIGN: [&str; 4] = ["foreign-load", "foreign-sessions", "steal", "foreign-io"];
 
 /// One sentence per problem; empty if there is none.
 pub fn headline(analysis: &Analysis) -> Vec<String> {
