@@ -96,6 +96,9 @@ pub(super) const DEGRADED_TIME: &str = "degraded_time";
 pub(super) enum FamilyKind {
     /// Answers the experiment's question.
     Question,
+    /// The primary metric of conditions that `judge` leaves out, such as the A/A twin. Among all secondary metrics they
+    /// would have no intervals, and the noise would be unknown.
+    LeftOut,
     /// The mean time of the operation that is shown beside the answer. Among all secondary metrics, chance would
     /// decide whether it agrees with the answer.
     OperationTime,
@@ -105,8 +108,9 @@ pub(super) enum FamilyKind {
 }
 
 impl FamilyKind {
-    pub(super) const ALL: [FamilyKind; 4] = [
+    pub(super) const ALL: [FamilyKind; 5] = [
         FamilyKind::Question,
+        FamilyKind::LeftOut,
         FamilyKind::OperationTime,
         FamilyKind::DegradedTime,
         FamilyKind::Secondary,
@@ -117,6 +121,8 @@ impl Comparison {
     pub(super) fn family(&self) -> FamilyKind {
         if self.judged {
             FamilyKind::Question
+        } else if self.primary {
+            FamilyKind::LeftOut
         } else if self.explains {
             FamilyKind::OperationTime
         } else if self.metric == DEGRADED_TIME {

@@ -2,7 +2,8 @@
 //!
 //! One family answers the experiment's question: the primary metric (and those that `also_judge` names)
 //! under each condition (or those that `judge` names). The mean time of the operation that explains the answer
-//! is the second, under the same conditions. The degraded time is the third, and all other comparisons are the fourth.
+//! is the second, under the same conditions. The degraded time is the third, the primary metric of conditions that `judge`
+//! leaves out the fourth, and all other comparisons are the fifth.
 //! In each, the chance of even one false verdict is at most [`ALPHA`]; the method is that of `benchmath::family`, for
 //! the degraded time Holm's. A comparison's interval and verdict come from the same test.
 

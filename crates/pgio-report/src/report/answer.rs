@@ -146,6 +146,8 @@ fn certainty(analysis: &Analysis, c: &Comparison) -> String {
         "doubtful, because the baseline differs from itself"
     } else if analysis.own_baseline.is_some() {
         "to be confirmed, because this baseline was chosen afterwards"
+    } else if !c.judged {
+        "indicative, because `judge` does not name it"
     } else if fails_more(analysis, c) {
         COMPLETED
     } else if is_certain(analysis, c) {
@@ -432,6 +434,10 @@ mod tests {
         for open in [of(2, false), of(3, true)] {
             assert!(open.ends_with(": shown (5 % risk for all conditions)"), "{open}");
         }
+        let mut stored = demo();
+        stored.manifest.rules.judge = vec!["remote_write".to_owned()];
+        let on = answers(&stored).remove(3);
+        assert!(on.ends_with(": indicative, because `judge` does not name it"), "{on}");
     }
 
     #[test]

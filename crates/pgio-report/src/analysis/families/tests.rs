@@ -25,7 +25,7 @@ fn noise(rng: &mut SplitMix64) -> f64 {
 }
 
 /// Six blocks of sessions that do nothing but commit, so that the mean time of a commit is the inverse of the rate.
-fn simulated(rng: &mut SplitMix64, levels: [(&str, f64); 4]) -> Analysis {
+fn simulated(rng: &mut SplitMix64, levels: [(&str, f64); 4], judge: &[&str]) -> Analysis {
     let one = |rng: &mut SplitMix64, condition: &str, level: f64, block: u32| -> Trial {
         let rate = 2000.0 * level * (0.03 * noise(rng)).exp();
         let mean = (0.003 * noise(rng)).exp() / rate;
@@ -39,7 +39,9 @@ fn simulated(rng: &mut SplitMix64, levels: [(&str, f64); 4]) -> Analysis {
     for block in 1..=6 {
         trials.extend(levels.map(|(condition, level)| one(rng, condition, level, block)));
     }
-    analyze(&experiment(&levels.map(|(name, _)| name), trials))
+    let mut stored = experiment(&levels.map(|(name, _)| name), trials);
+    stored.manifest.rules.judge = judge.iter().map(|name| (*name).to_owned()).collect();
+    analyze(&stored)
 }
 
 /// With six blocks, the smallest p is 0.031 and the next one 0.0625: among all secondary metrics, chance would
@@ -49,7 +51,7 @@ fn the_time_of_a_commit_agrees_with_the_rate_that_it_explains() {
     let mut rng = SplitMix64::new(3);
     let (mut decided, mut contradicted) = (0, 0);
     for _ in 0..200 {
-        let analysis = simulated(&mut rng, LEVELS);
+        let analysis = simulated(&mut rng, LEVELS, &[]);
         for condition in ["remote_write", "on"] {
             let rate = analysis.primary(condition).unwrap().verdict;
             let time = analysis.comparison(condition, COMMIT_MEAN).unwrap().verdict;
@@ -65,7 +67,7 @@ fn the_time_of_a_commit_agrees_with_the_rate_that_it_explains() {
 fn the_times_of_equal_conditions_are_rarely_found_different() {
     let mut rng = SplitMix64::new(5);
     let is_false = |_: &u32| {
-        let analysis = simulated(&mut rng, LEVELS.map(|(condition, _)| (condition, 1.0)));
+        let analysis = simulated(&mut rng, LEVELS.map(|(condition, _)| (condition, 1.0)), &[]);
         let mut times = analysis.comparisons.iter().filter(|c| c.metric == COMMIT_MEAN);
         times.any(|c| c.verdict.is_decided())
     };
@@ -77,9 +79,12 @@ fn the_times_of_equal_conditions_are_rarely_found_different() {
 /// were numbers of up to 249 digits.
 #[test]
 fn too_few_blocks_for_a_family_give_no_intervals() {
-    let analysis = simulated(&mut SplitMix64::new(7), LEVELS);
-    let (question, others): (Vec<_>, Vec<_>) =
-        analysis.comparisons.iter().partition(|c| c.primary || c.explains);
-    assert!(question.iter().all(|c| c.interval.sides().is_some()));
-    assert!(others.iter().all(|c| c.interval == Interval::UNKNOWN), "{others:?}");
+    // What `judge` leaves out keeps its interval, and the twin shows the noise.
+    for judge in [&[] as &[&str], &["on"]] {
+        let analysis = simulated(&mut SplitMix64::new(7), LEVELS, judge);
+        let (question, others): (Vec<_>, Vec<_>) =
+            analysis.comparisons.iter().partition(|c| c.primary || c.explains);
+        assert!(question.iter().all(|c| c.interval.sides().is_some()), "{question:?}");
+        assert!(others.iter().all(|c| c.interval == Interval::UNKNOWN), "{others:?}");
+    }
 }
