@@ -115,7 +115,7 @@ fn primary(across: &Across) -> Table {
         columns,
         rows: compared().map(row).collect(),
         notes: vec![if rows_judged(across) {
-            "~ no difference detected. The unit is the run: Welch's interval for the ratio of the \
+            "~ not decided: the interval includes no change. The unit is the run: Welch's interval for the ratio of the \
              runs' geometric means."
                 .to_owned()
         } else {

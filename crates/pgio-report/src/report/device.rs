@@ -1,6 +1,7 @@
 //! Results of `pgio device` as a document: each test's median and spread, and for two places the
 //! ratio with its interval, worded like an experiment's table.
 
+use super::comparison::NOT_DECIDED;
 use super::effect::effect;
 use super::format::{self, NONE};
 use super::table::{Column, Document, Table};
@@ -100,16 +101,16 @@ fn two(record: &DeviceRecord, results: &[TestResult]) -> Table {
             Column::right("ratio"),
         ],
         rows: results.iter().map(row).collect(),
-        notes: notes(name(1), results),
+        notes: notes(results),
         ..Table::default()
     }
 }
 
-fn notes(baseline: &str, results: &[TestResult]) -> Vec<String> {
+fn notes(results: &[TestResult]) -> Vec<String> {
     let compared = || results.iter().filter_map(|r| Some((&r.test, r.comparison.as_ref()?)));
     let mut notes = explained(results);
     if compared().any(|(_, c)| !c.verdict.is_decided()) {
-        notes.push(format!("~ no difference from {baseline} detected."));
+        notes.push(NOT_DECIDED.to_owned());
     }
     if compared().any(|(_, c)| c.verdict == Verdict::TooFewBlocks) {
         notes.push("Fewer than 6 rounds cannot decide at 95 %: use --rounds 6 or more.".to_owned());
