@@ -53,8 +53,45 @@ pub fn ratio(blocks: &[Block], alpha: f64) -> Option<(f64, Option<Interval>)> {
 ///
 /// Unless alpha is between 0 and 1/2.
 pub fn bounds(blocks: &[Block], alpha: f64) -> Option<(f64, f64)> {
-    let (ratio, interval) = ratio(blocks, 2.0 * alpha)?;
-    Some(interval.map_or((ratio, ratio), |i| (i.low, i.high)))
+    ratio(blocks, 2.0 * alpha).map(both_bounds)
+}
+
+/// The sides of the interval of a ratio, or the ratio itself if it has no spread.
+pub fn both_bounds((ratio, interval): (f64, Option<Interval>)) -> (f64, f64) {
+    interval.map_or((ratio, ratio), |i| (i.low, i.high))
+}
+
+/// A contrast of cells: the geometric mean of the totals of those whose `side` is true, divided by that of those whose
+/// side is false, with its interval at level 1 - alpha. Each block has the work of all cells in equal times. The totals
+/// are those of the cells, because a sum over cells would weight the fast ones and mix in interactions. `None` if a
+/// side has no cell, or a cell no work.
+///
+/// # Panics
+///
+/// Unless alpha is between 0 and 1.
+pub fn contrast(
+    blocks: &[Vec<f64>],
+    side: impl Fn(usize) -> Option<bool>,
+    alpha: f64,
+) -> Option<(f64, Option<Interval>)> {
+    assert_probability("alpha", alpha);
+    let cells = blocks.first()?.len();
+    let totals: Vec<f64> = (0..cells).map(|cell| blocks.iter().map(|b| b[cell]).sum()).collect();
+    let apart = |without: Option<&Vec<f64>>| -> Option<f64> {
+        let mean = |wanted: bool| {
+            let work = |cell: usize| totals[cell] - without.map_or(0.0, |block| block[cell]);
+            let logs: Vec<f64> = (0..cells)
+                .filter(|cell| side(*cell) == Some(wanted))
+                .map(|cell| work(cell).ln())
+                .collect();
+            summary::mean(&logs)
+        };
+        Some(mean(true)? - mean(false)?).filter(|apart| apart.is_finite())
+    };
+    let estimate = apart(None)?;
+    let without: Option<Vec<f64>> = blocks.iter().map(|block| apart(Some(block))).collect();
+    let interval = without.and_then(|without| jackknife(estimate, &without, alpha));
+    Some((estimate.exp(), interval.map(Interval::exp)))
 }
 
 /// The ratio of totals divided by the ratio of the typical block, with its jackknife interval at level
@@ -139,6 +176,19 @@ mod tests {
         assert_eq!(ratio(&[block(1.0, 0.0)], 0.05), None);
         assert_eq!(ratio(&[block(1.0, 2.0)], 0.05), Some((0.5, None)));
         assert_eq!(ratio(&[block(1.0, 2.0); 6], 0.05), Some((0.5, None)));
+    }
+
+    #[test]
+    fn a_contrast_of_two_cells_is_their_ratio() {
+        let work = [[900.0, 1000.0], [400.0, 1010.0], [910.0, 990.0], [905.0, 1000.0]];
+        let blocks: Vec<Block> = work.iter().map(|[x, base]| block(*x, *base)).collect();
+        let cells: Vec<Vec<f64>> = work.iter().map(|cells| cells.to_vec()).collect();
+        let (found, interval) = contrast(&cells, |cell| Some(cell == 0), 0.05).unwrap();
+        let (expected, of_ratio) = ratio(&blocks, 0.05).unwrap();
+        let (interval, of_ratio) = (interval.unwrap(), of_ratio.unwrap());
+        assert!((found - expected).abs() < 1e-12 && (interval.low - of_ratio.low).abs() < 1e-9);
+        assert_eq!(contrast(&cells, |_| Some(true), 0.05), None);
+        assert_eq!(contrast(&[], |_| Some(true), 0.05), None);
     }
 
     /// If 30 % of the trials lose a third of their window, the typical block shows no effect, and

@@ -9,7 +9,7 @@
 //! where the time went, `reconcile` which reads reached the device. All this applies to the middle point of
 //! a sweep; [`sweep`] has the other cells and the curves.
 //!
-//! Comparisons are judged in three families (`families`): those of the primary metric, which answer the
+//! Comparisons are judged in families (`families`): those of the primary metric, which answer the
 //! experiment's question, the mean times of the `operation` that explain the answer, and all others. A verdict
 //! and its interval come from the same test. The ratio of the typical block is accompanied by the ratio of
 //! totals (`totals`) and the degraded time (`degraded`). `margin` decides whether an effect exceeds the margin that the experiment names; [`pilot`]
@@ -91,6 +91,7 @@ pub use resolution::NoiseFloor;
 pub use servers::Server;
 pub use standing::{Standing, standings};
 pub use totals::Totals;
+pub(crate) use totals::in_words as totals_in_words;
 pub use variance::{Renewal, Variance};
 pub use verdict::{ALPHA, Bound, Decision, Gate, Verdict};
 pub use woven::WovenSlices;

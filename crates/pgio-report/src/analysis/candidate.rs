@@ -2,7 +2,6 @@
 //! `benchmath::effect`.
 
 use benchmath::effect::{self, Paired};
-use benchmath::signed_rank;
 use benchmath::warning::Warning;
 use pgio_results::metrics::{Direction, MetricDef};
 
@@ -87,15 +86,13 @@ fn candidate(def: &MetricDef, pairs: &Pairs, found: effect::Comparison) -> Candi
     }
 }
 
-/// Two values with exactly this ratio: the baseline's typical trial in these blocks (the Hodges-Lehmann
-/// estimate of its logs), and that times the ratio, both smaller if that would be a share above 1. Without a ratio,
-/// the means.
+/// Two values with exactly this ratio: the baseline's typical trial in these blocks (the geometric mean, as everywhere),
+/// and that times the ratio, both smaller if that would be a share above 1. Without a ratio, the means.
 fn typical(pairs: &Pairs, ratio: Option<f64>, is_share: bool) -> [Option<f64>; 2] {
     let Some(ratio) = ratio else {
         return [&pairs.baseline, &pairs.condition].map(|v| benchmath::summary::mean(v));
     };
-    let logs: Vec<f64> = pairs.baseline.iter().map(|v| v.ln()).collect();
-    let baseline = signed_rank::estimate(&logs).map(f64::exp);
+    let baseline = benchmath::summary::geometric_mean(&pairs.baseline);
     let baseline = if is_share { baseline.map(|b| b.min(1.0 / ratio)) } else { baseline };
     [baseline, baseline.map(|b| b * ratio)]
 }

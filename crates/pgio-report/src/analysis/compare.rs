@@ -1,6 +1,6 @@
 //! Compares every metric of every condition with the baseline.
 //!
-//! Comparisons are judged in three families ([`families`]): those that answer the experiment's question, the mean
+//! Comparisons are judged in families ([`families`]): those that answer the experiment's question, the mean
 //! times that explain the answer, and all others. benchmath computes the statistics and cites their sources.
 
 use std::collections::BTreeMap;
@@ -70,8 +70,8 @@ fn compare_metrics(
                     (c.difference_low, c.difference_high) = (interval.low, interval.high);
                 }
             }
-            if c.primary && def.direction == Direction::HigherIsFaster {
-                c.totals = totals::ratio(&beside, def.name, level);
+            if c.primary {
+                c.totals = totals::ratio(&beside, &def, level);
             }
             candidates.push(candidate);
         }

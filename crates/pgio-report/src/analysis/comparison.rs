@@ -38,7 +38,7 @@ pub struct Comparison {
     pub difference: Option<f64>,
     pub difference_low: Option<f64>,
     pub difference_high: Option<f64>,
-    /// The ratio of totals, if this is the primary metric and a rate.
+    /// The ratio of totals, if this is the primary metric; a percentile has none.
     #[serde(default)]
     pub totals: Option<Totals>,
     /// The signed-rank test of this comparison alone.
@@ -57,8 +57,9 @@ pub struct Comparison {
     pub margin: Option<f64>,
     #[serde(default)]
     pub decision: Option<Decision>,
-    /// The interval that decides that an effect does not matter: that of the two one-sided tests, 90 % for this
-    /// comparison alone.
+    /// The interval that decides that an effect does not matter, if it lies within the margin: that of the two
+    /// one-sided tests, 90 % for this comparison alone, widened to `totals.at_least` and `totals.at_most`. Of an
+    /// interaction, that of its whole ratio; of a factor that depends on others, that at all their levels.
     #[serde(default)]
     pub within_low: Option<f64>,
     #[serde(default)]

@@ -16,6 +16,7 @@ use super::verdict::{ALPHA, Verdict};
 use super::width::width;
 use super::{degraded, screening, steady, woven};
 use pgio_results::change::fact;
+use pgio_results::metrics;
 use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
 use pgio_results::units::human;
 use pgio_results::{CheckVerdict, Outcome, Trial, Warning, checks};
@@ -184,7 +185,8 @@ fn degraded_shares(condition: &str, all: &[Comparison]) -> Option<[f64; 2]> {
 }
 
 /// `−9.2 % [−12.0 %, −6.1 %] in all work over all time, −0.3 % in the typical block`
-fn totals_and_typical(c: &Comparison) -> Option<String> {
+fn totals_and_typical(manifest: &Manifest, c: &Comparison) -> Option<String> {
+    let direction = metrics::find(&manifest.metrics, &c.metric)?.direction;
     let percent = |ratio: f64| {
         let sign = if ratio < 1.0 { '−' } else { '+' };
         format!("{sign}{:.1} %", (ratio - 1.0).abs() * 100.0)
@@ -195,8 +197,9 @@ fn totals_and_typical(c: &Comparison) -> Option<String> {
         None => String::new(),
     };
     Some(format!(
-        "{}{interval} in all work over all time, {} in the typical block",
+        "{}{interval} in {}, {} in the typical block",
         percent(totals.ratio),
+        super::totals::in_words(direction),
         percent(ratio)
     ))
 }
@@ -226,7 +229,7 @@ fn stalls(
     }
     let arm = arms.get(info.name.as_str())?;
     let primary = comparisons.iter().find(|c| c.condition == info.name && c.primary)?;
-    let mut parts: Vec<String> = totals_and_typical(primary).into_iter().collect();
+    let mut parts: Vec<String> = totals_and_typical(manifest, primary).into_iter().collect();
     // Unknown for work that is not counted over time.
     if let Some([ours, theirs]) = degraded_shares(&info.name, comparisons) {
         parts.push(format!(
@@ -259,7 +262,7 @@ fn baseline_stalls(
     let mut parts =
         vec![format!("the baseline `{baseline}` is slower in some blocks than in the typical one")];
     parts.extend(
-        totals_and_typical(against)
+        totals_and_typical(manifest, against)
             .map(|both| format!("`{}` against it {both}", against.condition)),
     );
     if let Some([_, share]) = degraded_shares(&against.condition, comparisons) {

@@ -37,7 +37,7 @@ pub const HISTORY_SCHEMA: &str = "pgio.history/1";
 const MAX_RUNS_APART: usize = 1;
 
 /// With a larger lag-1 autocorrelation of the runs around their levels, changes are shown and not judged: with 0.5,
-/// more than half of all histories of 30 runs without a change have one.
+/// a third and more of all histories of 30 runs without a change have one.
 pub const MAX_AUTOCORRELATION: f64 = 0.3;
 
 /// `pgio.history/1`; readers ignore unknown fields, and null means that a number does not exist.

@@ -14,6 +14,7 @@ use pgio_results::store::Manifest;
 use super::candidate::Candidate;
 use super::comparison::Comparison;
 use super::condition::Condition;
+use super::interval::Interval;
 use super::shares;
 use super::verdict::{ALPHA, Bound, Decision, Gate, Verdict};
 
@@ -27,23 +28,32 @@ pub(super) fn decide(manifest: &Manifest, candidates: &mut [Candidate]) {
     let Some(margin) = manifest.rules.matters.and_then(Margin::of_share) else { return };
     for candidate in candidates.iter_mut().filter(|c| c.comparison.primary) {
         let typical = evidence(candidate, margin);
-        let direction = candidate.direction;
+        let (direction, whole) = (candidate.direction, candidate.whole);
+        let logs: Vec<f64> = candidate.logs.iter().map(|log| whole * log).collect();
         let c = &mut candidate.comparison;
-        let totals = c.totals.and_then(|totals| totals.at_least.zip(totals.at_most));
+        let totals = c.totals.map(|totals| totals.bounds());
+        let totals = totals.map(|(low, high)| (low.powf(whole), high.powf(whole)));
         let evidence = totals.map_or(typical, |bounds| margin.require_totals(typical, bounds));
         let is_decided = |e: Evidence| e.answer() != Answer::Undecided;
         let is_passed = |e: Evidence| gate(e, direction) == Gate::Pass;
         c.open_by_totals = (is_decided(typical) && !is_decided(evidence))
             || (is_passed(typical) && !is_passed(evidence));
-        let one_sided = signed_rank::test(&candidate.logs, 2.0 * ALPHA).and_then(|r| r.bounds);
-        let within = one_sided.filter(|_| c.bound.is_none() && c.ratio.is_some());
-        c.within_low = within.map(|(low, _)| low.exp());
-        c.within_high = within.map(|(_, high)| high.exp());
+        let known = c.bound.is_none() && c.ratio.is_some();
+        let within = within(&logs, totals).filter(|_| known).unwrap_or_default();
+        (c.within_low, c.within_high) = (within.low, within.high);
         c.margin = manifest.rules.matters;
         c.decision = Some(decision(evidence));
         c.gate = Some(gate(evidence, direction));
         c.gate_by_margin = c.gate;
     }
+}
+
+/// The interval that decides that an effect does not matter, which must lie within the margin: that of both one-sided
+/// tests, widened to the one-sided bounds of the totals.
+fn within(logs: &[f64], totals: Option<(f64, f64)>) -> Option<Interval> {
+    let (low, high) = signed_rank::test(logs, 2.0 * ALPHA)?.bounds?;
+    let (least, most) = totals.unwrap_or((f64::INFINITY, 0.0));
+    Some(Interval::of_ratio(low.exp().min(least), high.exp().max(most)))
 }
 
 fn decision(evidence: Evidence) -> Decision {
@@ -54,20 +64,57 @@ fn decision(evidence: Evidence) -> Decision {
     }
 }
 
-/// Decides about an effect at one level of another factor, by its log-ratios and its interval. `None` without a margin.
+/// What is decided about a factor at levels of others, with the interval that decides.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AtLevels {
+    decision: Decision,
+    within: Option<Interval>,
+    open_by_totals: bool,
+}
+
+/// Decides about an effect at one level of another factor, by its log-ratios, its interval and the one-sided bounds of
+/// its totals. `None` without a margin.
 pub(super) fn at_level(
     manifest: &Manifest,
     logs: &[f64],
     bounds: Option<(f64, f64)>,
-) -> Option<Decision> {
+    totals: Option<(f64, f64)>,
+) -> Option<AtLevels> {
     let margin = manifest.rules.matters.and_then(Margin::of_share)?;
-    Some(bounds.map_or(Decision::Undecided, |(low, high)| {
-        decision(margin.judge([Some(low), Some(high)], logs, ALPHA))
-    }))
+    let typical = bounds.map_or_else(Evidence::default, |(low, high)| {
+        margin.judge([Some(low), Some(high)], logs, ALPHA)
+    });
+    let evidence = totals.map_or(typical, |totals| margin.require_totals(typical, totals));
+    let (decision, of_typical) = (decision(evidence), decision(typical));
+    let open_by_totals = decision != of_typical;
+    Some(AtLevels { decision, within: within(logs, totals), open_by_totals })
 }
 
-/// Of an effect at two levels of another factor: it matters if it does at one of them, and does not if at neither.
-pub(super) fn worse(a: Decision, b: Decision) -> Decision {
+impl AtLevels {
+    /// A factor matters if it does at one level, and does not if at neither.
+    pub(super) fn and(self, other: AtLevels) -> AtLevels {
+        let hull = |(a, b): (Interval, Interval)| Interval {
+            low: a.low.zip(b.low).map(|(a, b)| a.min(b)),
+            high: a.high.zip(b.high).map(|(a, b)| a.max(b)),
+        };
+        AtLevels {
+            decision: worse(self.decision, other.decision),
+            within: self.within.zip(other.within).map(hull),
+            open_by_totals: self.open_by_totals || other.open_by_totals,
+        }
+    }
+
+    /// Replaces what was decided about the average over all levels.
+    pub(super) fn adopt(self, c: &mut Comparison) {
+        c.decision = Some(self.decision);
+        let within = self.within.unwrap_or_default();
+        (c.within_low, c.within_high) = (within.low, within.high);
+        c.open_by_totals = self.open_by_totals && self.decision == Decision::Undecided;
+        c.decision_blocks = None;
+    }
+}
+
+fn worse(a: Decision, b: Decision) -> Decision {
     match (a, b) {
         (Decision::Matters, _) | (_, Decision::Matters) => Decision::Matters,
         (Decision::DoesNotMatter, Decision::DoesNotMatter) => Decision::DoesNotMatter,

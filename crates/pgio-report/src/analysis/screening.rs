@@ -269,18 +269,18 @@ fn planned(
     for (effect, number) in effects.iter_mut().zip(conditional) {
         effect.conditional = number.map(|number| at_levels[2 * number].conditional.clone());
     }
+    let mut decided: BTreeMap<usize, margin::AtLevels> = BTreeMap::new();
     for (found, (metric, ..)) in at_levels.iter().zip(joint.iter().flat_map(|j| [j, j])) {
         let Conditional { factor, given, .. } = &found.conditional;
-        let is_it =
-            |e: &&mut Effect| e.factors == [factor.as_str()] && e.comparison.metric == *metric;
-        let Some(effect) = effects.iter_mut().find(is_it) else { continue };
-        if let Some(decision) = found.decision.filter(|_| effect.comparison.decision.is_some()) {
-            let former = effect.comparison.decision.filter(|_| !effect.depends_on.is_empty());
-            effect.comparison.decision =
-                Some(former.map_or(decision, |former| margin::worse(former, decision)));
-            effect.comparison.decision_blocks = None;
-        }
+        let is_it = |e: &Effect| e.factors == [factor.as_str()] && e.comparison.metric == *metric;
+        let Some(n) = effects.iter().position(is_it) else { continue };
+        let effect = &mut effects[n];
         effect.depends_on.push(given.clone());
+        if let Some(own) = found.decided.filter(|_| effect.comparison.decision.is_some()) {
+            let all = decided.get(&n).map_or(own, |former| former.and(own));
+            all.adopt(&mut effect.comparison);
+            decided.insert(n, all);
+        }
     }
     (effects, detectable)
 }
@@ -288,7 +288,7 @@ fn planned(
 /// The effect of a factor at both levels of another one, and what that decides.
 struct AtLevels {
     conditional: Conditional,
-    decision: Option<Decision>,
+    decided: Option<margin::AtLevels>,
 }
 
 /// Two for each pair of factors that act together: the first factor at both levels of the second, and the reverse. All
@@ -307,7 +307,7 @@ fn at_levels(
         });
         for (factor, given) in [(*a, *b), (*b, *a)] {
             let levels = [false, true].map(|level| values.given(screening, factor, (given, level)));
-            series.extend(levels.iter().map(|c| Series { kind, ..values.series(c) }));
+            series.extend(levels.iter().map(|(c, _)| Series { kind, ..values.series(c) }));
             of.push((factor, given, levels));
         }
     }
@@ -315,16 +315,17 @@ fn at_levels(
     let name = |factor: usize| screening.factors[factor].name.clone();
     let found = of.into_iter().zip(judged.chunks(2)).map(|((factor, given, levels), judged)| {
         let level = |n: usize| LevelEffect {
-            ratio: levels[n].ratio,
+            ratio: levels[n].0.ratio,
             interval: judged[n]
                 .bounds
                 .map_or(Interval::UNKNOWN, |(low, high)| Interval::of_ratio(low.exp(), high.exp())),
         };
         let (low, high) = (level(0), level(1));
-        let [at_low, at_high] =
-            [0, 1].map(|n: usize| margin::at_level(manifest, &levels[n].logs, judged[n].bounds));
+        let [at_low, at_high] = [0, 1].map(|n: usize| {
+            margin::at_level(manifest, &levels[n].0.logs, judged[n].bounds, levels[n].1)
+        });
         AtLevels {
-            decision: at_low.zip(at_high).map(|(low, high)| margin::worse(low, high)),
+            decided: at_low.zip(at_high).map(|(low, high)| low.and(high)),
             conditional: Conditional { factor: name(factor), given: name(given), low, high },
         }
     });
@@ -336,6 +337,7 @@ fn doubt(effects: &mut [Effect]) {
     let primary = effects.iter_mut().map(|e| &mut e.comparison).filter(|c| c.primary);
     for c in primary.filter(|c| c.decision == Some(Decision::DoesNotMatter)) {
         c.decision = Some(Decision::Undecided);
+        (c.within_low, c.within_high) = (None, None);
     }
 }
 

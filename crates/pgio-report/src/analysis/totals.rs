@@ -1,4 +1,6 @@
-//! The ratio of totals: all work over all time under a condition, divided by the baseline's.
+//! The ratio of totals: all work over all time under a condition, divided by the baseline's. Of a metric of which less
+//! is better, all trials together: the mean time of all operations, or the sum of the values of a program's runs. A
+//! percentile has no total, so nothing shows whether a condition stalls that keeps it.
 
 use benchmath::totals::{self, Block, Part};
 use serde::{Deserialize, Serialize};
@@ -7,23 +9,27 @@ use super::interval::Interval;
 use super::pairing::{self, PairedArms};
 use super::verdict::ALPHA;
 use pgio_results::Trial;
+use pgio_results::metrics::{Direction, Kind, MetricDef};
+use pgio_results::operation::Statistic;
 
 /// The ratio of totals. It differs from the typical block's ratio if some trials stall.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Totals {
-    /// (work / time) under the condition over the same under the baseline, all blocks together.
+    /// (work / time) under the condition over the same under the baseline, all blocks together; of a metric of which
+    /// less is better, the ratio of the means over all trials, or of a mean time over all operations.
     pub ratio: f64,
     /// Its interval, 95 % for all conditions together; null with fewer than two blocks or without spread.
     #[serde(flatten)]
     pub interval: Interval,
     /// One-sided 95 % bounds of the ratio. An effect does not matter, and a condition passes the gate, only if
-    /// these are within the margin as well.
+    /// these are within the margin as well. Null beyond a factor of 100.
     #[serde(default)]
     pub at_least: Option<f64>,
     #[serde(default)]
     pub at_most: Option<f64>,
-    /// The 95 % interval of the ratio divided by that of the typical block.
+    /// The 95 % interval of the ratio divided by that of the typical block; of the inverse if less is better. Below 1
+    /// the totals are worse.
     #[serde(skip)]
     pub over_typical: Interval,
 }
@@ -32,62 +38,129 @@ pub struct Totals {
 const APART: f64 = 0.01;
 
 impl Totals {
+    /// Both one-sided bounds; a side that is not known is as far as it can be.
+    pub(crate) fn bounds(&self) -> (f64, f64) {
+        (self.at_least.unwrap_or(0.0), self.at_most.unwrap_or(f64::INFINITY))
+    }
+
     /// Whether the typical block's ratio contradicts it by more than 1 %. The two come from the same blocks, so
     /// neither has to lie outside the other's interval.
     pub fn disagrees(&self) -> bool {
         self.is_worse() || self.over_typical.low.is_some_and(|low| low > 1.0 + APART)
     }
 
-    /// Whether all work over all time is worse for the condition than the typical block, by more than 1 %. Only
-    /// a rate has totals, so less is worse.
+    /// Whether all work over all time is worse for the condition than the typical block, by more than 1 %.
     pub fn is_worse(&self) -> bool {
         self.over_typical.high.is_some_and(|high| high < 1.0 - APART)
     }
 }
 
-/// For a rate, over the blocks in which both sides have a trial that counts; the interval at level `alpha`.
-pub(super) fn ratio(beside: &PairedArms<'_, '_>, metric: &str, alpha: f64) -> Option<Totals> {
+/// Whether the metric has totals. Those without a better direction have none to stall in.
+pub(super) fn exist(def: &MetricDef<'_>) -> bool {
+    let is_percentile =
+        matches!(def.kind, Kind::Latency(_, statistic) if statistic != Statistic::Mean);
+    def.direction != Direction::Neutral && !is_percentile
+}
+
+/// All work over all time in words; of values of which less is better, what is added up is all trials.
+pub(crate) fn in_words(direction: Direction) -> &'static str {
+    match direction {
+        Direction::LowerIsFaster => "all trials together",
+        Direction::HigherIsFaster | Direction::Neutral => "all work over all time",
+    }
+}
+
+/// Over the blocks in which both sides have a trial that counts; the interval at level `alpha`. `None` if the metric
+/// has no totals.
+pub(super) fn ratio(
+    beside: &PairedArms<'_, '_>,
+    def: &MetricDef<'_>,
+    alpha: f64,
+) -> Option<Totals> {
     let part = |trial: &Trial| {
+        let value = pairing::value(trial, def.name)?;
         let seconds = trial.window.seconds;
-        Some(Part { work: pairing::value(trial, metric)? * seconds, seconds })
+        Some(match (def.kind, def.direction) {
+            (Kind::Latency(class, _), _) => {
+                let timed = trial.histograms.get(class.name()).filter(|h| h.total_count() > 0)?;
+                Part { work: timed.total_sum_ns(), seconds: timed.total_count() as f64 }
+            }
+            (Kind::Work(_), Direction::LowerIsFaster) => {
+                Part { work: seconds, seconds: seconds / value }
+            }
+            (_, Direction::LowerIsFaster) => Part { work: value, seconds: 1.0 },
+            (_, Direction::HigherIsFaster | Direction::Neutral) => {
+                Part { work: value * seconds, seconds }
+            }
+        })
     };
     let blocks: Vec<Block> = beside
         .trials()
+        .filter(|_| exist(def))
         .filter_map(|(ours, theirs)| {
             Some(Block { condition: part(ours)?, baseline: part(theirs)? })
         })
         .collect();
-    let (ratio, interval) = totals::ratio(&blocks, alpha)?;
+    let found = totals::ratio(&blocks, alpha)?;
+    let over_typical = totals::over_typical(&blocks, ALPHA).map(|i| match def.direction {
+        Direction::LowerIsFaster => (1.0 / i.high, 1.0 / i.low),
+        Direction::HigherIsFaster | Direction::Neutral => (i.low, i.high),
+    });
     let bounds = totals::bounds(&blocks, ALPHA);
-    Some(Totals {
+    Some(Totals { over_typical: over_typical.into(), ..of(found, bounds) })
+}
+
+/// A ratio with its interval and its one-sided bounds, without the typical block's.
+pub(super) fn of(
+    (ratio, interval): (f64, Option<benchmath::interval::Interval>),
+    bounds: Option<(f64, f64)>,
+) -> Totals {
+    let bounds = bounds.map_or(Interval::UNKNOWN, |(low, high)| Interval::of_ratio(low, high));
+    Totals {
         ratio,
         interval: interval.map_or(Interval::UNKNOWN, |i| Interval::of_ratio(i.low, i.high)),
-        at_least: bounds.map(|(low, _)| low),
-        at_most: bounds.map(|(_, high)| high),
-        over_typical: totals::over_typical(&blocks, ALPHA).into(),
-    })
+        at_least: bounds.low,
+        at_most: bounds.high,
+        over_typical: Interval::UNKNOWN,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::analysis::test_support::{experiment, trial};
-    use crate::analysis::{Decision, Gate, analyze};
+    use crate::analysis::test_support::{experiment, latencies, trial};
+    use crate::analysis::{Analysis, Decision, Gate, STALLS, analyze};
+    use pgio_results::metrics::{DeclaredMetric, Direction};
 
-    /// Forty blocks; the condition runs at 0.4 of its rate in seven of them, and its neighbor is noisy.
-    #[test]
-    fn stalls_that_the_typical_block_does_not_show_disagree() {
+    /// Forty blocks; `x` runs at 0.4 of its rate in seven of them, and its neighbor is noisy.
+    fn stalling(metric: &str, value: impl Fn(f64) -> f64) -> Analysis {
         let block = |n: u32| {
             let noise = |at: u32| 1.0 + 0.001 * f64::from((n * 7 + at * 5) % 11);
             let stalled = if n % 6 == 1 { 0.4 } else { 1.0 };
             let wild = 1.0 + 0.9 * f64::from(n * 5 % 13) / 13.0;
             [("local", 1.0), ("x", stalled), ("y", 1.0), ("wild", wild)]
                 .map(|(name, rate)| (name, 1000.0 * rate * noise(rate.to_bits() as u32 % 97)))
-                .map(|(name, rate)| trial(name, n, &[("commits_per_second", rate)]))
+                .map(|(name, rate)| {
+                    let mut t = trial(name, n, &[]);
+                    let measured = pgio_results::Metric::new(Some(value(rate)), "s".to_owned());
+                    t.metrics.insert(metric.to_owned(), measured);
+                    let timed = latencies(1000.0 / rate, (rate / 2.0) as u32);
+                    t.histograms.insert("commit".to_owned(), timed);
+                    t
+                })
         };
         let mut stored =
             experiment(&["local", "x", "y", "wild"], (1..=40).flat_map(block).collect());
         stored.manifest.rules.matters = Some(0.05);
-        let analysis = analyze(&stored);
+        stored.manifest.primary_metric = metric.to_owned();
+        let (unit, better) = ("s".to_owned(), Direction::LowerIsFaster);
+        let seconds = DeclaredMetric { name: "seconds".to_owned(), unit, better, of: None };
+        stored.manifest.metrics = vec![seconds];
+        analyze(&stored)
+    }
+
+    #[test]
+    fn stalls_that_the_typical_block_does_not_show_disagree() {
+        let analysis = stalling("commits_per_second", |rate| rate);
         let of = |name: &str| analysis.primary(name).unwrap();
         let (x, y) = (of("x"), of("y"));
         let totals = x.totals.unwrap();
@@ -102,5 +175,46 @@ mod tests {
         let why = "possibly worse than local by more than 5 % (all work over all time may be up to 17 % worse): x";
         assert!(gated.why.contains(why), "{}", gated.why);
         assert!(totals.at_least.unwrap() < 0.9 && totals.at_most.unwrap() < 0.97, "{totals:?}");
+        // The interval beside a decision is the one that decides.
+        assert_eq!(x.within_low, totals.at_least);
+        assert!(y.within_low.unwrap() > 0.95 && y.within_high.unwrap() < 1.05, "{y:?}");
+    }
+
+    /// A mean time is that of all operations, of which a stalled trial has few; each run of a program counts alike.
+    #[test]
+    fn where_less_is_better_stalls_do_not_hide_either() {
+        for (metric, total, may_be) in [("commit_latency_mean", 1.122, 21), ("seconds", 1.262, 43)]
+        {
+            let analysis = stalling(metric, |rate| 1.0 / rate);
+            let of = |name: &str| analysis.primary(name).unwrap();
+            let (x, y) = (of("x"), of("y"));
+            let totals = x.totals.unwrap();
+            assert!((totals.ratio - total).abs() < 0.002, "{metric}: {totals:?}");
+            assert!(totals.is_worse() && x.ratio.unwrap() < 1.02, "{metric}: {x:?}");
+            assert_eq!((x.decision, x.gate), (Some(Decision::Undecided), Some(Gate::Undecided)));
+            assert_eq!((y.decision, y.gate), (Some(Decision::DoesNotMatter), Some(Gate::Pass)));
+            assert_eq!(x.within_high, totals.at_most);
+            let gated = crate::report::gate(&analysis).unwrap().why;
+            let why = format!("(all trials together may be up to {may_be} % worse): x");
+            assert!(gated.contains(&why), "{gated}");
+            let stalls: Vec<_> = analysis.checks.iter().filter(|f| f.id == STALLS).collect();
+            let [finding] = stalls.as_slice() else { panic!("{metric}: {stalls:?}") };
+            assert_eq!(finding.condition.as_deref(), Some("x"), "{finding:?}");
+            assert!(finding.message.contains("in all trials together"), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn a_percentile_has_no_total_and_the_report_says_so() {
+        let mut analysis = stalling("commit_latency_p50", |rate| 1.0 / rate);
+        let x = analysis.primary("x").unwrap();
+        assert_eq!((x.totals, x.gate), (None, Some(Gate::Pass)), "{x:?}");
+        let why = "commit latency p50 has no total, so this says nothing about stalls";
+        let text = crate::report::text::render(&crate::report::summary(&analysis, "pgio"));
+        assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains(why), "{text}");
+        analysis.comparisons.retain(|c| c.condition != "wild");
+        analysis.conditions.retain(|c| c.name != "wild");
+        let gated = crate::report::gate(&analysis).unwrap();
+        assert!(gated.gate == Gate::Pass && gated.why.ends_with(why), "{gated:?}");
     }
 }

@@ -400,7 +400,6 @@ mod tests {
             for shown in [
                 printed(crate::report::document(analysis)),
                 printed(crate::report::summary(analysis, "pgio demo")),
-                crate::report::lead(analysis).join(" "),
             ] {
                 assert!(shown.contains(text), "{shown}");
             }

@@ -10,14 +10,14 @@ use super::answer::marked_name;
 use super::effect::{effect, needed_blocks};
 use super::format::{self, NONE};
 use super::lead::RERUN;
-use super::sentence::detectable;
+use super::sentence::trust;
 use super::table::{Column, Document, Label, Remark, Table};
 use super::{cells, explain, lead, margin, outcomes, screening, servers, sweep, variance};
 use crate::analysis::{
     ALPHA, Analysis, Comparison, Condition, CountedWarning, Decision, Finding, Interval, State,
     Totals, Verdict, is_rate_of_work,
 };
-use pgio_results::metrics::{self, MetricDef};
+use pgio_results::metrics::{self, Direction, MetricDef};
 use pgio_results::operation::{Class, Statistic};
 use pgio_results::{CheckVerdict, Metric, Warning};
 
@@ -37,7 +37,11 @@ pub fn document(analysis: &Analysis) -> Document {
             format!("effects of {}", format::counted(screened.factors.len(), "factor"))
         }
         None => {
-            tables.push(primary(analysis));
+            let mut primary = primary(analysis);
+            let is_open = analysis.aa.is_some() && lead::blindness(analysis, RERUN).is_none();
+            primary.notes.extend(is_open.then(|| trust(analysis)));
+            primary.notes.extend(lead::woven(analysis));
+            tables.push(primary);
             tables.extend(servers::table(analysis));
             tables.extend(sweep::tables(analysis));
             tables.extend(secondary(analysis));
@@ -72,7 +76,7 @@ pub(super) fn primary(analysis: &Analysis) -> Table {
     }
     let with_totals = analysis.comparisons.iter().any(|c| c.primary && c.totals.is_some());
     if with_totals {
-        columns.push(Column::left("all work / all time"));
+        columns.push(Column::left(totals_heading(analysis)));
     }
     if commits {
         let names: Vec<&str> = shown_percentiles(analysis).map(|s| s.label()).collect();
@@ -126,6 +130,14 @@ fn shown(analysis: &Analysis, condition: &Condition, name: &str) -> Option<Metri
         Some(baseline * ratio)
     };
     Some(Metric { value: of_ratio().or(own.value), ..own.clone() })
+}
+
+pub(super) fn totals_heading(analysis: &Analysis) -> &'static str {
+    let primary = analysis.definition(&analysis.primary_metric);
+    match primary.map_or(Direction::Neutral, |def| def.direction) {
+        Direction::LowerIsFaster => "all trials together",
+        Direction::HigherIsFaster | Direction::Neutral => "all work / all time",
+    }
 }
 
 /// All work over all time against the baseline's.
@@ -188,23 +200,21 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
         notes.push(NOT_DECIDED.to_owned());
     }
     if analysis.comparisons.iter().any(|c| c.primary && c.totals.is_some()) {
-        notes.push(
-            "The effect is that of the typical block; all work / all time weights stalls by their \
-             length."
-                .to_owned(),
-        );
+        notes.push(format!(
+            "The effect is that of the typical block; {} weights stalls by their length.",
+            totals_heading(analysis)
+        ));
     }
     if analysis.comparisons.iter().any(|c| c.decision == Some(Decision::DoesNotMatter)) {
         let risk = margin::share(ALPHA);
         notes.push(format!(
-            "Does not matter: the interval beside it, at {risk} risk, is within the margin."
+            "Does not matter: the interval beside it, at {risk} risk, is within the margin{}.",
+            margin::without_totals(analysis).map_or_else(String::new, |why| format!("; {why}"))
         ));
     }
     notes.extend(chosen_afterwards(analysis));
     notes.extend(screening::notes_without_effects(analysis));
-    notes.extend(noise_floor(analysis));
     notes.extend(margin::blocks_to_decide(analysis, analysis.comparisons.iter()));
-    notes.extend(lead::woven(analysis));
     notes.extend(variance::note(analysis));
     notes.extend(sweep::where_judged(analysis));
     let cut_off = |c: &Condition| c.metrics.values().any(|m| m.at_least);
@@ -242,18 +252,6 @@ pub(super) fn chosen_afterwards(analysis: &Analysis) -> Option<String> {
          chance: run this pair alone to confirm the result.",
         analysis.baseline
     ))
-}
-
-/// The experiment's resolution, as measured by the A/A twin.
-fn noise_floor(analysis: &Analysis) -> Option<String> {
-    let aa = analysis.aa.as_ref()?;
-    let twin = analysis.primary(aa)?;
-    let floor = analysis.noise_floor.get(&analysis.primary_metric)?;
-    let measured = format::change_as_known(floor.ratio?, floor.interval, None);
-    let blocks = format::counted(twin.blocks, "block");
-    let power =
-        detectable(floor).map_or_else(String::new, |size| format!("; with {blocks} {size}"));
-    Some(format!("Noise floor: {aa} is {} measured twice: {measured}{power}.", analysis.baseline))
 }
 
 pub(super) fn secondary(analysis: &Analysis) -> Vec<Table> {

@@ -74,7 +74,9 @@ pub fn gate(analysis: &Analysis) -> Option<GateResult> {
         (Gate::Undecided, open.text() + &needed(analysis))
     } else {
         let baseline = &analysis.baseline;
-        (Gate::Pass, format!("no condition is worse than {baseline} by more than {share}"))
+        let blind =
+            margin::without_totals(analysis).map_or_else(String::new, |why| format!("; {why}"));
+        (Gate::Pass, format!("no condition is worse than {baseline} by more than {share}{blind}"))
     };
     Some(GateResult { gate, why })
 }
@@ -149,10 +151,11 @@ fn ruling(analysis: &Analysis, condition: &Condition) -> ConditionRuling {
         }
         (Gate::Pass | Gate::Undecided, Some(why)) => ConditionRuling::NotMeasured(why),
         (Gate::Undecided, None) => {
-            let open = (by_margin == Gate::Undecided).then(|| match margin::open_totals(c) {
-                Some(why) => format!("{} ({why})", undecided(analysis)),
-                None => undecided(analysis),
-            });
+            let open =
+                (by_margin == Gate::Undecided).then(|| match margin::open_totals(analysis, c) {
+                    Some(why) => format!("{} ({why})", undecided(analysis)),
+                    None => undecided(analysis),
+                });
             ConditionRuling::Undecided(open.into_iter().chain(failures).collect())
         }
         (Gate::Pass, None) => ConditionRuling::Pass,

@@ -1,5 +1,5 @@
-//! The lead of a report in sentences: what precedes every table ([`opening`]), the noise and the knees of a sweep; in a
-//! factorial design, which factors matter.
+//! The lead of a report in sentences: what precedes every table ([`opening`]), and the knees of a sweep; in a factorial
+//! design, which factors matter.
 
 use super::{answer, format, margin, outcomes, screening, sentence, sweep};
 use crate::analysis::{Analysis, Comparison, Decision};
@@ -15,8 +15,7 @@ pub fn lead(analysis: &Analysis) -> Vec<String> {
     if let Some(screened) = screening::factorial(analysis) {
         return screening::lead(analysis, screened);
     }
-    let trust = std::iter::once(sentence::trust(analysis));
-    trust.chain(woven(analysis)).chain(sweep::knees(analysis)).collect()
+    sweep::knees(analysis)
 }
 
 /// How large a carry-over between woven conditions could have been seen: that none was found is no evidence of less.

@@ -3,7 +3,8 @@
 //! The decision is that of `analysis::margin`. Next: `gate` has the result of the gate.
 
 use super::format;
-use crate::analysis::{ALPHA, Analysis, Comparison, Decision, Interval};
+use crate::analysis::{ALPHA, Analysis, Comparison, Decision, Gate, Interval, totals_in_words};
+use pgio_results::metrics::Direction;
 
 /// `5 %`
 pub(super) fn share(margin: f64) -> String {
@@ -25,15 +26,33 @@ pub(super) fn cell(c: &Comparison) -> String {
 }
 
 /// `all work over all time may be up to 21 % worse`, if only that leaves the decision or the gate open.
-pub(super) fn open_totals(c: &Comparison) -> Option<String> {
+pub(super) fn open_totals(analysis: &Analysis, c: &Comparison) -> Option<String> {
     let (totals, margin) = c.totals.filter(|_| c.open_by_totals).zip(c.margin)?;
-    // Rounded up, because it is a bound.
-    let percent = |share: f64| (share * 100.0).ceil();
-    let (size, how) = match totals.at_least {
-        Some(low) if low <= 1.0 - margin => (percent(1.0 - low), "worse"),
-        _ => (percent(totals.at_most? - 1.0), "better"),
-    };
-    Some(format!("all work over all time may be up to {size} % {how}"))
+    let (low, high) = totals.bounds();
+    let (less, more) = (1.0 - low, high - 1.0);
+    let direction = analysis.definition(&c.metric)?.direction;
+    let (worse, better) =
+        if direction == Direction::LowerIsFaster { (more, less) } else { (less, more) };
+    let (size, how) = if worse >= margin { (worse, "worse") } else { (better, "better") };
+    let all = totals_in_words(direction);
+    Some(if size.is_finite() {
+        // Rounded up, because it is a bound.
+        format!("{all} may be up to {} % {how}", (size * 100.0).ceil())
+    } else {
+        format!("{all} may be any amount {how}")
+    })
+}
+
+/// Warns that the typical block alone decided, because the primary metric has no totals.
+pub(super) fn without_totals(analysis: &Analysis) -> Option<String> {
+    let decided =
+        |c: &Comparison| c.decision == Some(Decision::DoesNotMatter) || c.gate == Some(Gate::Pass);
+    let is_alone = |c: &&Comparison| c.primary && c.totals.is_none() && decided(c);
+    analysis.comparisons.iter().find(is_alone)?;
+    Some(format!(
+        "{} has no total, so this says nothing about stalls",
+        format::metric_name(&analysis.primary_metric)
+    ))
 }
 
 /// How many blocks decide, and how long they take, once for all conditions that need as many.
@@ -76,7 +95,7 @@ pub(super) fn decides(c: &Comparison) -> Option<String> {
 }
 
 /// The decision about one comparison, to be appended to its verdict; empty without one.
-pub(super) fn sentence(c: &Comparison) -> String {
+pub(super) fn sentence(analysis: &Analysis, c: &Comparison) -> String {
     let (Some(margin), Some(decision)) = (c.margin, c.decision) else { return String::new() };
     let share = share(margin);
     match decision {
@@ -85,10 +104,11 @@ pub(super) fn sentence(c: &Comparison) -> String {
             let risk = self::share(ALPHA);
             let within = |interval| format!(", within {interval} at {risk} risk");
             let within = decides(c).map_or_else(String::new, within);
-            format!(" The effect does not matter: it is smaller than {share}{within}.")
+            let blind = without_totals(analysis).map_or_else(String::new, |why| format!("; {why}"));
+            format!(" The effect does not matter: it is smaller than {share}{within}{blind}.")
         }
         Decision::Undecided => {
-            let why = open_totals(c).map_or_else(String::new, |why| format!(": {why}"));
+            let why = open_totals(analysis, c).map_or_else(String::new, |why| format!(": {why}"));
             format!(" Whether the effect exceeds {share} is undecided{why}.")
         }
     }

@@ -3,12 +3,13 @@
 //! Numbers come from `analysis::screening`; this file words them. The table has every main effect and the
 //! interactions that were detected; JSON and CSV have all.
 
+use super::comparison::NOT_DECIDED;
 use super::effect::effect;
 use super::format::{self, NONE};
 use super::margin;
 use super::table::{Column, Table};
 use crate::analysis::screening::{Conditional, Effect, LevelEffect, ScreeningResult, title};
-use crate::analysis::{Analysis, Comparison, Condition, Decision, Verdict};
+use crate::analysis::{Analysis, Comparison, Condition, Decision, Interval, Verdict};
 use pgio_results::Metric;
 use pgio_results::change::Change;
 use pgio_results::screening::{DesignKind, Factor};
@@ -65,6 +66,14 @@ fn ranked(analysis: &Analysis, screened: &ScreeningResult, metric: &str) -> Tabl
         let mut cells = vec![c.condition.clone(), levels(screened, e), effect(c, false), ratio];
         cells.extend((analysis.margin.is_some() && with_margin).then(|| {
             match e.depends_on.as_slice() {
+                // The interval beside the effect is that of half of it.
+                [] if e.is_interaction() && c.decision == Some(Decision::Matters) => {
+                    let whole = |end: Option<f64>| end.map(|end| end * end);
+                    let whole =
+                        Interval { low: whole(c.interval.low), high: whole(c.interval.high) };
+                    let interval = format::interval(whole).unwrap_or_default();
+                    format!("{}\n{interval}", margin::cell(c))
+                }
                 [] => margin::cell(c),
                 others => format!("depends on {}\n({})", others.join(", "), margin::cell(c)),
             }
@@ -76,7 +85,7 @@ fn ranked(analysis: &Analysis, screened: &ScreeningResult, metric: &str) -> Tabl
     notes.extend(screened.factors.iter().filter_map(unsafe_note));
     notes.extend(not_shown(screened, metric));
     if shown.iter().any(|e| e.comparison.verdict == Verdict::NoDifference) {
-        notes.push("~ no effect detected.".to_owned());
+        notes.push(NOT_DECIDED.to_owned());
     }
     if let Some(smallest) =
         screened.minimum_detectable_effect.filter(|_| metric == analysis.primary_metric)
@@ -84,8 +93,20 @@ fn ranked(analysis: &Analysis, screened: &ScreeningResult, metric: &str) -> Tabl
         let blocks = shown.first().map_or(0, |e| e.comparison.blocks);
         notes.push(format!(
             "With {} {} is detected with 80 % power.",
-            format::counted(blocks, "block"),
+            margin::blocks_and_time(analysis, u32::try_from(blocks).unwrap_or(u32::MAX)),
             format::loss_or_gain(smallest)
+        ));
+    }
+    let open: Vec<&str> = shown
+        .iter()
+        .map(|e| &e.comparison)
+        .filter(|c| c.open_by_totals)
+        .map(|c| c.condition.as_str())
+        .collect();
+    if !open.is_empty() {
+        notes.push(format!(
+            "{}: undecided, because some trials stall; all of them together may lie beyond the margin.",
+            open.join(", ")
         ));
     }
     // Otherwise beside the comparisons with the baseline.

@@ -12,7 +12,8 @@ use crate::analysis::{Analysis, Comparison, Interval, NoiseFloor, Verdict};
 pub fn sentence(analysis: &Analysis, condition: &str) -> String {
     let factors = analysis.condition(condition).map_or(0, |c| c.factors.len());
     let mut text = verdict(analysis, condition);
-    text += &analysis.primary(condition).map_or_else(String::new, margin::sentence);
+    text +=
+        &analysis.primary(condition).map_or_else(String::new, |c| margin::sentence(analysis, c));
     if factors > 1 {
         text += &format!(
             " {condition} differs from {} in {} treatments: the effect cannot be attributed to one \
@@ -60,7 +61,7 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
         (Verdict::TooFewBlocks, _) | (_, None) => format!(
             "{condition} cannot be compared with {baseline} yet, {}{}.",
             described.map_or(blocks, |d| outcomes::undecided(analysis, d)),
-            needed(c, "are needed")
+            needed(analysis, c, "are needed")
         ),
         (Verdict::NoDifference, Some(ratio)) => format!(
             "Not decided whether {condition} differs from {baseline}: {metric} {}, {blocks}{bounded}{}.",
@@ -69,7 +70,7 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
             if analysis.is_aa(condition) {
                 String::new()
             } else {
-                needed(c, "are needed to detect the planned effect")
+                needed(analysis, c, "are needed to detect the planned effect")
             }
         ),
         (verdict, Some(ratio)) if c.bound.is_some() => format!(
@@ -89,8 +90,8 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
     }
 }
 
-fn needed(c: &Comparison, verb: &str) -> String {
-    let blocks = |n: u32| format!("; {} {verb}", format::counted(n as usize, "block"));
+fn needed(analysis: &Analysis, c: &Comparison, verb: &str) -> String {
+    let blocks = |n: u32| format!("; {} {verb}", margin::blocks_and_time(analysis, n));
     c.blocks_needed.map_or_else(String::new, blocks)
 }
 
@@ -146,13 +147,16 @@ pub(super) fn trust(analysis: &Analysis) -> String {
         return format!("{aa}, a second copy of {baseline}, {why}.");
     };
     let floor = analysis.noise_floor.get(&analysis.primary_metric);
-    let power = floor.and_then(detectable).map_or_else(String::new, |size| format!("; {size}"));
+    let power = floor.and_then(detectable).map_or_else(String::new, |size| {
+        let blocks = u32::try_from(twin.blocks).unwrap_or(u32::MAX);
+        format!("; with {} {size}", margin::blocks_and_time(analysis, blocks))
+    });
     format!("The noise: {baseline} against its second copy {aa}, {measured}{power}.")
 }
 
 /// `a loss of 12.8 % or a gain of 14.7 % is detected with 80 % power (90 % bound: 16.0 % or 19.0 %)`. The bound allows
 /// for the error of the estimated spread.
-pub(super) fn detectable(floor: &NoiseFloor) -> Option<String> {
+fn detectable(floor: &NoiseFloor) -> Option<String> {
     let size = format::loss_or_gain(floor.minimum_detectable_effect?);
     let both = |most: f64| {
         format!(" (90 % bound: {} or {})", format::size(format::fall(most)), format::size(most))
@@ -169,6 +173,17 @@ mod tests {
     use crate::analysis::test_support::demo;
     use crate::report::answer::answer;
     use pgio_results::Trial;
+
+    #[test]
+    fn what_could_be_detected_names_blocks_and_minutes() {
+        let mut analysis = analyze(&demo());
+        analysis.block_seconds = Some(30.0);
+        let text = trust(&analysis);
+        assert!(
+            text.contains("; with 6 blocks (3.0 min) a loss of 5.2 % or a gain of 5.5 % is"),
+            "{text}"
+        );
+    }
 
     /// The window's end cut off operations of the twin in one trial, and none of the baseline.
     #[test]

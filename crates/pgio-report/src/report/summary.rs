@@ -41,7 +41,10 @@ fn conditions(analysis: &Analysis) -> Table {
         Column::right(format::metric_name(&analysis.primary_metric)),
         Column::left("typical block [95 %]"),
     ];
-    columns.extend(with_totals.then(|| Column::left("all work / all time [95 %]")));
+    columns.extend(
+        with_totals
+            .then(|| Column::left(format!("{} [95 %]", comparison::totals_heading(analysis)))),
+    );
     columns
         .extend(analysis.margin.map(|m| Column::left(format!("more than {}", margin::share(m)))));
     columns.extend(operation.map(|(class, _)| Column::right(format!("time per {class}"))));
@@ -77,6 +80,7 @@ fn conditions(analysis: &Analysis) -> Table {
     let undecided = |c: &Comparison| c.primary && !c.verdict.is_decided();
     notes.extend(analysis.comparisons.iter().any(undecided).then(|| NOT_DECIDED.to_owned()));
     notes.extend(comparison::chosen_afterwards(analysis));
+    notes.extend(margin::without_totals(analysis).map(|why| format!("Does not matter: {why}.")));
     notes.extend(sweep::knees(analysis));
     notes.extend(woven(analysis));
     let rows = analysis.conditions.iter().map(row).collect();

@@ -11,9 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use benchmath::effect::{self, Paired};
 use benchmath::factorial::{Contrast, Design};
 use benchmath::family::{self, Series};
+use benchmath::totals::both_bounds;
 
 use super::super::candidate::{self, Candidate};
 use super::super::pairing::{Arm, Arms, PairedArms, Pairs};
+use super::super::totals::{self, Totals};
 use super::super::verdict::{ALPHA, Verdict};
 use super::super::{families, margin, tail};
 use pgio_results::metrics::{self, MetricDef};
@@ -33,6 +35,7 @@ pub(super) struct Values {
     blocks: Vec<u32>,
     /// By block, then by cell.
     cells: Vec<Vec<f64>>,
+    has_totals: bool,
 }
 
 /// All main effects and interactions on the primary metric and on those that are judged beside it, as
@@ -54,9 +57,13 @@ pub(super) fn judge(
             c.condition = name(screening, &contrast.factors);
             c.primary = def.name == manifest.primary_metric;
             c.judged = true;
+            if c.primary {
+                let level = ALPHA / contrasts.len() as f64;
+                c.totals = values.totals(|cell| Some(contrast.high[cell]), level);
+            }
             if let Some(why) = &why_not {
                 *c = tail::not_compared(std::mem::take(c), why.clone());
-                candidate.logs.clear();
+                (c.totals, candidate.logs) = (None, Vec::new());
             }
             found.push(ContrastResult {
                 contrast: contrast.clone(),
@@ -209,7 +216,9 @@ pub(super) fn incomplete(
 
 impl Values {
     fn of(screening: &Screening, manifest: &Manifest, arms: &Arms<'_>, metric: &str) -> Values {
-        let mut values = Values { blocks: Vec::new(), cells: Vec::new() };
+        let def = metrics::find(&manifest.metrics, metric);
+        let has_totals = def.is_some_and(|def| totals::exist(&def));
+        let mut values = Values { blocks: Vec::new(), cells: Vec::new(), has_totals };
         for (block, cells) in by_block(screening, manifest, arms, metric) {
             if let Some(cells) = cells.into_iter().collect::<Option<Vec<f64>>>() {
                 values.blocks.push(block);
@@ -234,19 +243,28 @@ impl Values {
         self.cells.iter().map(mean).collect()
     }
 
-    /// The effect of a factor while another one has this level, judged alone.
+    /// The contrast of the cells' totals over all blocks, whose windows are equally long.
+    fn totals(&self, side: impl Fn(usize) -> Option<bool>, alpha: f64) -> Option<Totals> {
+        let of = |alpha| benchmath::totals::contrast(&self.cells, &side, alpha);
+        let found = of(alpha).filter(|_| self.has_totals)?;
+        Some(totals::of(found, of(2.0 * ALPHA).map(both_bounds)))
+    }
+
+    /// The effect of a factor while another one has this level, judged alone, and the one-sided bounds of its totals.
     pub(super) fn given(
         &self,
         screening: &Screening,
         factor: usize,
         (given, level): (usize, bool),
-    ) -> effect::Comparison {
+    ) -> (effect::Comparison, Option<(f64, f64)>) {
         let levels = screening.levels();
         let side = |high: bool| {
             self.means(|cell| levels[cell][given] == level && levels[cell][factor] == high)
         };
         let (condition, baseline) = (side(true), side(false));
-        compare(&Pairs { blocks: self.blocks.clone(), condition, baseline })
+        let at_level = |cell: usize| (levels[cell][given] == level).then(|| levels[cell][factor]);
+        let totals = self.totals(at_level, ALPHA).map(|totals| totals.bounds());
+        (compare(&Pairs { blocks: self.blocks.clone(), condition, baseline }), totals)
     }
 
     /// A comparison of these values as a member of a family.

@@ -258,6 +258,10 @@ fn a_factor_that_depends_on_another_is_decided_at_the_worse_level() {
     }
     let both = found.effects.iter().find(|e| e.is_interaction()).unwrap();
     assert_eq!(both.comparison.decision, Some(Decision::Matters), "the whole ratio is 0.91");
+    // The intervals beside the decisions are those of what was decided: both levels, and the whole ratio.
+    for c in [&a.comparison, &b.comparison, &both.comparison] {
+        assert!(c.within_low.unwrap() < 0.92, "{c:?}");
+    }
     // Each factor has no effect while the other is low.
     let given = both.conditional.as_ref().unwrap();
     assert!(!given.low.interval.excludes(1.0) && given.high.interval.excludes(0.95), "{given:?}");
@@ -267,6 +271,37 @@ fn a_factor_that_depends_on_another_is_decided_at_the_worse_level() {
     let (_, alone) = full(2, |high| if high[0] { 0.91 } else { 1.0 });
     assert!(alone.effects.iter().all(|e| e.depends_on.is_empty()), "{alone:?}");
     assert_eq!(effect(&alone, FACTORS[1]).comparison.decision, Some(Decision::DoesNotMatter));
+}
+
+/// High, the first factor runs at 0.4 of its rate in every sixth block: -10 % in all, and none in the typical block.
+#[test]
+fn a_factor_that_stalls_is_not_said_not_to_matter() {
+    let design = benchmath::factorial::Design::full(2).unwrap();
+    let mut stored = screened_in(&design, DesignKind::Full, (40, 0.01, 9), |_| 1.0);
+    stored.manifest.rules.matters = Some(0.05);
+    let cells = stored.manifest.screening.as_ref().unwrap().cells.clone();
+    let is_high = |t: &pgio_results::Trial| {
+        let place = t.place.as_ref().unwrap();
+        let cell = cells.iter().find(|cell| cell.condition == place.condition).unwrap();
+        place.block % 6 == 1 && cell.high.iter().any(|factor| factor == FACTORS[0])
+    };
+    for t in &mut stored.trials {
+        let stalls = is_high(t);
+        let rate = t.metrics.get_mut("commits_per_second").unwrap();
+        rate.value = rate.value.map(|value| if stalls { 0.4 * value } else { value });
+    }
+    let (analysis, found) = screening_of(&stored);
+    let [a, b] = [FACTORS[0], FACTORS[1]].map(|name| &effect(&found, name).comparison);
+    assert!(a.ratio.unwrap() > 0.97 && a.totals.unwrap().ratio < 0.92, "{a:?}");
+    assert_eq!((a.decision, a.open_by_totals), (Some(Decision::Undecided), true), "{a:?}");
+    assert_eq!(b.decision, Some(Decision::DoesNotMatter), "{b:?}");
+    let inside = |c: &Comparison| c.within_low.unwrap() > 0.95 && c.within_high.unwrap() < 1.05;
+    assert!(!inside(a) && inside(b), "{a:?} {b:?}");
+    let text = crate::report::text::render(&crate::report::document(&analysis));
+    assert!(
+        text.contains(&format!("{}: undecided, because some trials stall", FACTORS[0])),
+        "{text}"
+    );
 }
 
 /// -15 % only if all three are high.

@@ -9,6 +9,7 @@ use super::super::answers::answers;
 use super::super::format::{self, counted, moment};
 use super::super::lead::{RERUN, blindness, in_one_sentence, lead, woven};
 use super::super::outcomes::headline;
+use super::super::screening::factorial;
 use super::super::sentence::trust;
 use super::page::Page;
 use super::table::{self, prose};
@@ -51,7 +52,9 @@ pub(super) fn answered(analysis: &Analysis, terms: Option<&str>) -> Markup {
                 @if let Some(sentence) = woven(analysis) { (prose(&sentence)) " " }
                 @if let Some(terms) = terms { a href=(terms) { "What the words mean." } } }
         } @else {
-            @for sentence in lead(analysis).iter().skip(1) { p { (prose(sentence)) } }
+            // The first one of a factorial design is the answer in a sentence.
+            @let known = usize::from(factorial(analysis).is_some());
+            @for sentence in lead(analysis).iter().skip(known) { p { (prose(sentence)) } }
         }
     }
 }
