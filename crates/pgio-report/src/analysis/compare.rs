@@ -65,8 +65,12 @@ fn compare_metrics(
             c.judged = manifest.rules.judges(&info.name, def.name, c.primary);
             if let Some((class, _)) = operation.filter(|(_, mean)| *mean == def.name) {
                 c.explains = manifest.rules.judges(&info.name, def.name, true);
-                if let Some((seconds, interval)) = waits::added_time(&beside, class, level) {
-                    c.difference = Some(seconds);
+                if let Some((means, interval)) = waits::added_time(&beside, class, level) {
+                    let [ours, theirs] = means;
+                    if !c.primary {
+                        (c.value, c.baseline_value) = (Some(ours), Some(theirs));
+                    }
+                    c.difference = Some(ours - theirs);
                     (c.difference_low, c.difference_high) = (interval.low, interval.high);
                 }
             }

@@ -23,7 +23,8 @@ pub struct Comparison {
     #[serde(default)]
     pub explains: bool,
     /// The typical trial of the baseline in these blocks. `value` is that times the ratio, so that
-    /// the two can be shown side by side. Without a ratio, both are means.
+    /// the two can be shown side by side. Without a ratio, both are means; of the mean time of the operation that
+    /// explains the answer, both are means over all operations, and `difference` is theirs.
     #[serde(default)]
     pub baseline_value: Option<f64>,
     #[serde(default)]

@@ -229,18 +229,18 @@ fn difference(
         let total = |c: &Class| (seconds(c), c.operations as f64);
         added(pairs.iter().map(|(a, b)| (total(a), total(b))), alpha)
     };
-    let (seconds, interval) = added(&|c| c.seconds)?;
+    let ([ours, theirs], interval) = added(&|c| c.seconds)?;
     let groups: BTreeSet<WaitGroup> =
         pairs.iter().flat_map(|(a, b)| a.groups().chain(b.groups())).collect();
     let part = |group: WaitGroup| {
-        let (seconds, interval) = added(&|c| c.part(group))?;
-        Some(PartDifference { group, seconds, interval })
+        let ([ours, theirs], interval) = added(&|c| c.part(group))?;
+        Some(PartDifference { group, seconds: ours - theirs, interval })
     };
     Some(DecompositionDifference {
         condition: condition.to_owned(),
         class: class.to_owned(),
         blocks: pairs.len(),
-        seconds,
+        seconds: ours - theirs,
         interval,
         parts: groups.into_iter().filter_map(part).collect(),
         predicted: None,
@@ -250,17 +250,19 @@ fn difference(
 /// Seconds of all operations of a trial, and their number.
 type Total = (f64, f64);
 
-/// The difference of the means over all operations of both sides, and its interval. Its parts add up.
-fn added(blocks: impl Iterator<Item = (Total, Total)>, alpha: f64) -> Option<(f64, Interval)> {
+/// The means over all operations of both sides, and the interval of their difference, whose parts add up.
+fn added(blocks: impl Iterator<Item = (Total, Total)>, alpha: f64) -> Option<([f64; 2], Interval)> {
     let (ours, theirs): (Vec<Total>, Vec<Total>) = blocks.unzip();
     let side = |totals: &[Total]| {
         let (seconds, operations): (Vec<f64>, Vec<f64>) = totals.iter().copied().unzip();
         around_ratio(&seconds, &operations)
     };
-    let by_block: Vec<f64> = side(&ours).iter().zip(side(&theirs)).map(|(a, b)| a - b).collect();
+    let (ours, theirs) = (side(&ours), side(&theirs));
+    let by_block: Vec<f64> = ours.iter().zip(&theirs).map(|(a, b)| a - b).collect();
     let mean = summary::mean(&by_block)?;
+    let means = [summary::mean(&ours)?, summary::mean(&theirs)?];
     let reach = half_width(&by_block, alpha).filter(|_| by_block.len() >= ENOUGH_TRIALS);
-    Some((mean, reach.map(|r| (mean - r, mean + r)).into()))
+    Some((means, reach.map(|r| (mean - r, mean + r)).into()))
 }
 
 /// The same from the histograms of a class, of which no waits need to have been sampled. `None` unless all trials have
@@ -269,7 +271,7 @@ pub(super) fn added_time(
     beside: &PairedArms<'_, '_>,
     class: &str,
     alpha: f64,
-) -> Option<(f64, Interval)> {
+) -> Option<([f64; 2], Interval)> {
     let total = |trial: &Trial| {
         let h = trial.histograms.get(class).filter(|h| h.count() > 0)?;
         Some((h.sum_ns() / 1e9, h.count() as f64))

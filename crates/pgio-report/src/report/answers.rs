@@ -87,7 +87,7 @@ pub(super) fn operation(analysis: &Analysis) -> Option<(&'static str, &'static s
 /// The time of the baseline's mean operation, and what the other conditions add to it.
 pub(super) fn time_cell(analysis: &Analysis, c: &Condition, mean: &str) -> String {
     if c.name == analysis.baseline {
-        return c.metrics.get(mean).map_or_else(|| NONE.to_owned(), format::metric);
+        return comparison::metric(analysis, c, mean);
     }
     analysis.comparison(&c.name, mean).map_or_else(|| NONE.to_owned(), added_time)
 }
@@ -185,12 +185,42 @@ fn wait_phrase(group: WaitGroup) -> &'static str {
 mod tests {
     use super::*;
     use crate::analysis::sweep::COMMIT_MEAN;
-    use crate::analysis::test_support::{demo, experiment, latencies, replicated, screened, set};
+    use crate::analysis::test_support::{
+        demo, experiment, latencies, replicated, screened, set, trial,
+    };
     use crate::analysis::{Interval, analyze};
     use crate::report::text;
 
     fn render_answers(analysis: &Analysis) -> String {
         text::table(&answers(analysis).unwrap())
+    }
+
+    /// In every second block a commit takes 2 ms longer, and a tenth as many end.
+    #[test]
+    fn the_time_that_a_condition_adds_belongs_to_the_mean_beside_it() {
+        let one = |condition: &str, block: u32, more: f64| {
+            let (n, milliseconds) =
+                if block % 2 == 0 { (100, 3.0 + more) } else { (1000, 1.0 + more) };
+            let rate = f64::from(n);
+            let mean = milliseconds / 1e3;
+            let measured = [("commits_per_second", rate), (COMMIT_MEAN, mean)];
+            let mut t = trial(condition, block, &measured);
+            let mut h = pgio_results::histogram::Histogram::default();
+            (0..n).for_each(|_| h.record(milliseconds * 1e6));
+            t.histograms.insert("commit".to_owned(), h);
+            t
+        };
+        let both = |block| [one("local", block, 0.0), one("on", block, 1.0)];
+        let analysis = analyze(&experiment(&["local", "on"], (1..=8).flat_map(both).collect()));
+        let cells = analysis.conditions.iter().map(|c| time_cell(&analysis, c, COMMIT_MEAN));
+        let first = |cell: String| cell.lines().next().unwrap_or_default().to_owned();
+        assert_eq!(cells.map(first).collect::<Vec<_>>(), ["1.18 ms", "+1.00 ms"]);
+        let c = analysis.comparison("on", COMMIT_MEAN).unwrap();
+        let sum = c.baseline_value.unwrap() + c.difference.unwrap();
+        assert!((c.value.unwrap() - sum).abs() < 1e-12 && (sum - 0.002_18).abs() < 5e-6, "{c:?}");
+        // The other tables have the same means.
+        let text = text::render(&crate::report::document(&analysis));
+        assert!(text.contains("1.18 ms") && text.contains("2.18 ms"), "{text}");
     }
 
     #[test]

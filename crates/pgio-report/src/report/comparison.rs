@@ -116,7 +116,7 @@ pub(super) fn primary(analysis: &Analysis) -> Table {
     }
 }
 
-fn metric(analysis: &Analysis, condition: &Condition, name: &str) -> String {
+pub(super) fn metric(analysis: &Analysis, condition: &Condition, name: &str) -> String {
     shown(analysis, condition, name).map_or_else(|| NONE.to_owned(), |m| format::metric(&m))
 }
 
@@ -124,6 +124,16 @@ fn metric(analysis: &Analysis, condition: &Condition, name: &str) -> String {
 /// match the ratio, because it covers other blocks. Without a ratio, the condition's own mean.
 fn shown(analysis: &Analysis, condition: &Condition, name: &str) -> Option<Metric> {
     let own = condition.metrics.get(name)?;
+    let mut of_metric = analysis.comparisons.iter().filter(|c| c.metric == name);
+    // The time of an operation is the mean over all of them, to which what a condition adds belongs.
+    if of_metric.clone().any(|c| c.explains && !c.primary) {
+        let value = if condition.name == analysis.baseline {
+            of_metric.next().and_then(|c| c.baseline_value)
+        } else {
+            of_metric.find(|c| c.condition == condition.name).and_then(|c| c.value)
+        };
+        return Some(Metric { value: value.or(own.value), ..own.clone() });
+    }
     let of_ratio = || {
         let ratio = analysis.comparison(&condition.name, name)?.ratio?;
         let baseline = analysis.condition(&analysis.baseline)?.metrics.get(name)?.value?;
