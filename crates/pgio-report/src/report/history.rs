@@ -242,7 +242,10 @@ fn trends(history: &History) -> Table {
             Column::left("trend"),
         ],
         rows: rows.collect(),
-        notes: vec!["~ no trend detected (Mann-Kendall, the run as the unit; 5 % for all conditions together).".to_owned()],
+        notes: vec![
+            "~ not decided (Mann-Kendall, the run as the unit; 5 % for all conditions together)."
+                .to_owned(),
+        ],
     }
 }
 
