@@ -200,7 +200,7 @@ mod tests {
     fn the_time_that_a_condition_adds_belongs_to_the_mean_beside_it() {
         let one = |condition: &str, block: u32, more: f64| {
             let (n, milliseconds) =
-                if block % 2 == 0 { (100, 3.0 + more) } else { (1000, 1.0 + more) };
+                if u32::is_multiple_of(block, 2) { (100, 3.0 + more) } else { (1000, 1.0 + more) };
             let rate = f64::from(n);
             let mean = milliseconds / 1e3;
             let measured = [("commits_per_second", rate), (COMMIT_MEAN, mean)];
