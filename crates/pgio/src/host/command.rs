@@ -161,10 +161,9 @@ impl CommandLine {
     /// this machine.
     pub(super) fn between_marks(&self, marks: &Marks) -> Result<CommandLine, ExecError> {
         let input = if self.input.is_some() { "" } else { " </dev/null" };
-        // Braces: a shell would run a text that the end of a connection has cut off.
         let text = format!(
-            "{{ {define}; printf {begin}; printf {begin} >&2\n({line}){input}\npgio_status=$?\n\
-             printf {end}; printf {end} >&2; exit $pgio_status\n}}\n",
+            "{define}; printf {begin}; printf {begin} >&2\n({line}){input}\npgio_status=$?\n\
+             printf {end}; printf {end} >&2; exit $pgio_status\n",
             define = marks.define(),
             begin = Marks::print(BEGIN, "''"),
             line = self.to_shell_line()?,
@@ -172,7 +171,12 @@ impl CommandLine {
         );
         let sh = CommandLine::new("sh");
         let sh = match &self.input {
-            None => sh.input(text),
+            // One line: nothing of it runs if the end of a connection cuts it off. A start-up file that reads a line
+            // takes the empty one before it.
+            None => {
+                let word = quoted(OsStr::new(&encode(&text)));
+                sh.input(format!("\neval \"$(printf %b {word})\"\n"))
+            }
             Some(input) => sh.arg("-c").arg(text).input(input.0.as_str()),
         };
         Ok(match self.timeout {
@@ -223,6 +227,11 @@ pub(crate) fn quoted(word: &OsStr) -> String {
     }
 }
 
+/// Encodes a command as one line for `printf %b`; encoded spaces survive `read` at both ends.
+pub(super) fn encode(command: &str) -> String {
+    command.replace('\\', r"\\").replace('\n', r"\n").replace('\t', r"\t").replace(' ', r"\0040")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,6 +272,15 @@ mod tests {
             (killed.status.code(), marks.between(&killed.stdout)),
             (Some(128 + 9), Some(""))
         );
+        for start_up in ["exec 2>&1; echo hi", "read line", "echo 'no end\\c'", "set -efuC"] {
+            let text = format!("{start_up}; exec sh");
+            let login = CommandLine::new("sh").arg("-c").arg(text);
+            let prints =
+                CommandLine::new("sh").args(["-c", "printf 'it'\\''s\\n\\t\\\\%s \n' 5 'a  b'"]);
+            let through = prints.between_marks(&marks).unwrap();
+            let found = Local.run(&login.input(through.input_text().unwrap())).unwrap();
+            assert_eq!(marks.between(&found), Some(&*Local.run(&prints).unwrap()), "{start_up}");
+        }
         let reads = CommandLine::new("cat").input("a\nb").between_marks(&marks).unwrap();
         assert_eq!(marks.between(&Local.run(&reads).unwrap()), Some("a\nb"));
     }

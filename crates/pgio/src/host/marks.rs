@@ -31,10 +31,11 @@ impl Marks {
         format!("'pgio-{kind}-%s %s\\n' \"$pgio_mark\" {text}")
     }
 
-    /// Returns what a stream has between the first mark and the last one.
+    /// Returns what a stream has between its marks. A start-up file can lead both streams of a session into one, which
+    /// then has the marks of both around it.
     pub(super) fn between<'a>(&self, stream: &'a str) -> Option<&'a str> {
-        let (_, rest) = stream.split_once(&format!("{}\n", self.printed(BEGIN)))?;
-        Some(rest.rsplit_once(&self.printed(END))?.0)
+        let (_, rest) = stream.rsplit_once(&format!("{}\n", self.printed(BEGIN)))?;
+        Some(rest.split_once(&self.printed(END))?.0)
     }
 
     /// Returns the mark as it is printed.

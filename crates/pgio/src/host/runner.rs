@@ -10,6 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use super::command::encode;
 use super::error::HostError;
 use super::exec::{CommandLine, ExecError, Output};
 use super::marks::Marks;
@@ -67,11 +68,6 @@ impl Runner {
         let status = self.shell.marks().printed(STATUS);
         parse(&answer, &status).ok_or_else(|| shell::lost(self.shell.host(), &answer).into())
     }
-}
-
-/// Encodes a command as one line for `printf %b`; encoded spaces survive `read` at both ends.
-fn encode(command: &str) -> String {
-    command.replace('\\', r"\\").replace('\n', r"\n").replace('\t', r"\t").replace(' ', r"\0040")
 }
 
 fn parse(answer: &str, mark: &str) -> Option<Output> {

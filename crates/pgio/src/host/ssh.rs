@@ -50,6 +50,10 @@ struct RunnerState {
 /// Timeout of a connection check: longer than ServerAliveInterval × ServerAliveCountMax.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Why a session without any output may have ended.
+const NO_MARKS: &str =
+    "the command did not run: a start-up file of the login shell may have read its input";
+
 pub(super) struct Link {
     host: String,
     destination: String,
@@ -135,7 +139,7 @@ impl Link {
             // The session ended before the command did.
             self.check(&found.stderr)?;
             let streams = [found.stderr.trim(), found.stdout.trim()];
-            let why = streams.into_iter().find(|s| !s.is_empty()).unwrap_or("no output");
+            let why = streams.into_iter().find(|s| !s.is_empty()).unwrap_or(NO_MARKS);
             return Err(shell::lost(&self.host, why).into());
         };
         let stderr = marks.between(&found.stderr).map(str::to_owned).unwrap_or(found.stderr);
