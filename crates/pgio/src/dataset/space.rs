@@ -16,6 +16,7 @@ use super::mark::{Named, Part};
 use super::plan::{LoadSpec, SpaceCheck};
 use super::sql;
 use crate::host::proc::mountinfo;
+use crate::pg::words::ServerPath;
 use pgio_results::Warning;
 use pgio_results::files::Directory;
 use pgio_results::units::human;
@@ -93,7 +94,7 @@ pub fn check_volumes(needs: DiskNeeds, data: &Volume, wal: &Volume) -> Result<()
 pub(super) fn check(
     client: &mut Client,
     spec: &LoadSpec,
-    location: &str,
+    location: &Path,
     existing: &[Named],
 ) -> Result<Vec<Warning>, DatasetError> {
     let row = client
@@ -113,8 +114,7 @@ pub(super) fn check(
         }
         SpaceCheck::IfKnown | SpaceCheck::Off => Ok(vec![unchecked_warning(needs, why, hint)]),
     };
-    let Some(directory) = row.try_get::<_, Option<String>>("data_directory")?.map(PathBuf::from)
-    else {
+    let Some(ServerPath(directory)) = row.try_get("data_directory")? else {
         return unknown(
             "the role may not read data_directory",
             "GRANT pg_read_all_settings TO ROLE",
@@ -132,7 +132,8 @@ pub(super) fn check(
             "run pgio on the server's machine",
         );
     }
-    let data = if location.is_empty() { directory.clone() } else { PathBuf::from(location) };
+    let data =
+        if location.as_os_str().is_empty() { directory.clone() } else { location.to_owned() };
     let (Ok(data), Ok(wal)) = (volume(data), volume(directory.join("pg_wal"))) else {
         let why = "this user may not access the server's directories";
         return unknown(why, "run pgio as the server's operating system user");
@@ -187,9 +188,9 @@ impl Server {
     /// a container), postmaster.pid decides.
     fn is_local(&self, directory: &Path) -> bool {
         // The server names the directory, so the file may be anything.
-        let read = |open: Directory| open.read(Path::new("postmaster.pid"), MAX_PID_FILE);
+        let read = |open: Directory| open.read_bytes(Path::new("postmaster.pid"), MAX_PID_FILE);
         match Directory::open(directory).and_then(read) {
-            Ok(text) => pid_file_matches(&text, self.started, self.port),
+            Ok(text) => pid_file_matches(&String::from_utf8_lossy(&text), self.started, self.port),
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                 self.by_socket || self.has_backend_here()
             }
@@ -200,8 +201,9 @@ impl Server {
 
 impl Server {
     fn has_backend_here(&self) -> bool {
-        let name = std::fs::read_to_string(format!("/proc/{}/comm", self.backend));
-        name.is_ok_and(|name| ["postgres", "postmaster"].contains(&name.trim()))
+        // Whatever their program is called, the processes of a server call themselves so.
+        let line = std::fs::read(format!("/proc/{}/cmdline", self.backend));
+        line.is_ok_and(|line| line.starts_with(b"postgres: "))
     }
 }
 

@@ -11,6 +11,7 @@ use crate::dataset::{
 };
 use crate::host::stop::Stop;
 use crate::pg::session;
+use crate::pg::words::Shown;
 use crate::workload::slob::{Slob, scan};
 use crate::workload::{EngineError, SHORTEST_TURN};
 use pgio_connect::ConnectParams;
@@ -81,9 +82,9 @@ pub fn refuse_published(
 ) -> Result<(), EngineError> {
     let deletes = !settings.features.turnover_pct.is_zero() && !unlogged;
     let found = client.query_opt(PUBLISHED, &[&schema, &(settings.update_pct > 0), &deletes]);
-    let name = found.and_then(|row| row.map(|row| row.try_get(0)).transpose());
+    let name = found.and_then(|row| row.map(|row| row.try_get::<_, Shown>(0)).transpose());
     match name.map_err(|source| EngineError::Postgres { doing: "finding publications", source })? {
-        Some(name) => Err(EngineError::Published(name)),
+        Some(Shown(name)) => Err(EngineError::Published(name)),
         None => Ok(()),
     }
 }

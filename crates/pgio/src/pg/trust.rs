@@ -9,6 +9,7 @@ use std::fmt;
 use postgres::{GenericClient, Row};
 
 use super::quote::fill;
+use super::words::Shown;
 
 const UNTRUSTED: &str = include_str!("sql/untrusted.sql");
 
@@ -84,6 +85,9 @@ pub fn find_untrusted(
     ];
     let query = fill(UNTRUSTED, &values.each_ref().map(|(name, sql)| (*name, sql.as_str())));
     let row = client.query_opt(&query, &[&schema, &names, &(owners == Owners::Granting)])?;
-    let untrusted = |row: Row| Ok(Untrusted { relation: row.try_get(0)?, why: row.try_get(1)? });
+    let untrusted = |row: Row| {
+        let (Shown(relation), Shown(why)) = (row.try_get(0)?, row.try_get(1)?);
+        Ok(Untrusted { relation, why })
+    };
     row.map(untrusted).transpose()
 }

@@ -5,6 +5,9 @@
 //! the message itself is kept. Nothing else is rewritten.
 
 use std::error::Error;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use postgres::error::{DbError, SqlState};
 use postgres::types::{FromSql, Type};
@@ -72,6 +75,20 @@ impl<'a> FromSql<'a> for Shown {
 impl From<Shown> for String {
     fn from(shown: Shown) -> String {
         shown.0
+    }
+}
+
+/// A path on the server's machine, which is bytes.
+#[derive(Debug)]
+pub struct ServerPath(pub PathBuf);
+
+impl<'a> FromSql<'a> for ServerPath {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<ServerPath, Box<dyn Error + Sync + Send>> {
+        Ok(ServerPath(PathBuf::from(OsStr::from_bytes(raw))))
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        <&str as FromSql>::accepts(ty)
     }
 }
 

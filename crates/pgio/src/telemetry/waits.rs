@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::session::{self, SAMPLER_TIMEOUT, SessionError, WatchedServer, not_observed};
 use super::span::Span;
-use crate::pg::words;
+use crate::pg::words::{self, Shown};
 use crate::rng::SplitMix64;
 use pgio_results::Warning;
 use pgio_results::telemetry::Waits;
@@ -208,7 +208,8 @@ fn sample_into(
                     match row.try_get(0)? {
                         Some(event) => seen.events.push((event, count)),
                         None => {
-                            seen.foreign.push((row.try_get(2)?, count));
+                            let database = row.try_get::<_, Option<Shown>>(2)?.map(String::from);
+                            seen.foreign.push((database, count));
                             seen.foreign_pids.extend(row.try_get::<_, Vec<i32>>(3)?);
                         }
                     }

@@ -187,7 +187,10 @@ fn text_of_the_server_that_is_not_utf8_is_only_shown() {
     let work = Workdir::new();
     let file = work.path().join("names.sql");
     for (database, text) in [
-        ("postgres", &b"create database names encoding 'SQL_ASCII' template template0"[..]),
+        (
+            "postgres",
+            &b"create database names encoding 'SQL_ASCII' template template0; create database \"n\xfcmes\""[..],
+        ),
         ("names", b"create table \"t\xfcr\" (i int); comment on table \"t\xfcr\" is 'B\xfcro'"),
     ] {
         fs::write(&file, text).unwrap();
@@ -216,7 +219,8 @@ fn text_of_the_server_that_is_not_utf8_is_only_shown() {
     let conditions = [("a", ""), ("b", "wal_writer_delay = \"10ms\"")];
     let keys = "blocks = 1\nduration = \"300ms\"\naa = false\nburn_in = false";
     let experiment = experiment(&names, keys, "", &conditions);
-    work.compare(&experiment).expect(0, &[]);
+    let ran = work.compare(&experiment).expect(0, &[]);
+    assert!(!ran.err.contains("panicked"), "{ran}");
     let trials = fs::read_to_string(work.out().join("trials.jsonl")).unwrap();
     assert!(trials.contains("B\u{fffd}ro"), "{trials}");
     let conf = fs::read(server.file("data/postgresql.auto.conf")).unwrap();

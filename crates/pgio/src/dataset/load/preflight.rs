@@ -2,6 +2,8 @@
 //!
 //! Next: `load` continues.
 
+use std::path::PathBuf;
+
 use postgres::Client;
 
 use crate::dataset::error::DatasetError;
@@ -9,6 +11,7 @@ use crate::dataset::mark::{self, Named, Part};
 use crate::dataset::plan::LoadSpec;
 use crate::dataset::sql;
 use crate::pg::trust::{Owners, find_untrusted};
+use crate::pg::words::ServerPath;
 use pgio_results::units::BLOCK_BYTES;
 
 /// The state of the server before a load.
@@ -17,7 +20,7 @@ pub(super) struct Preflight {
     pub(super) schema: String,
     pub(super) tablespace: String,
     /// Empty for a tablespace in the data directory.
-    pub(super) tablespace_location: String,
+    pub(super) tablespace_location: PathBuf,
     /// Marked tables of an earlier load.
     pub(super) existing: Vec<Named>,
 }
@@ -54,12 +57,8 @@ pub(super) fn check(client: &mut Client, spec: &LoadSpec) -> Result<Preflight, D
     if !row.try_get::<_, bool>("tablespace_usable")? {
         return Err(DatasetError::TablespacePrivilege { tablespace, role });
     }
-    Ok(Preflight {
-        schema,
-        tablespace,
-        tablespace_location: row.try_get("tablespace_location")?,
-        existing,
-    })
+    let ServerPath(tablespace_location) = row.try_get("tablespace_location")?;
+    Ok(Preflight { schema, tablespace, tablespace_location, existing })
 }
 
 /// Returns the marked tables that this load replaces or drops. Tables with other names are not checked.

@@ -22,7 +22,8 @@ use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::private::{self, Origin, VersionRequest};
 use crate::pg::server::{self, Replication, Server};
-use crate::pg::{leftovers, session, words};
+use crate::pg::words::{self, Shown};
+use crate::pg::{leftovers, session};
 use crate::telemetry::{Survey, TelemetrySources};
 use crate::treatment::{AdminSession, ChangedServer, Context, Control, Layout, Machines};
 use pgio_connect::{self, ConnectParams};
@@ -225,8 +226,8 @@ fn check_pgio_sessions(ours: i64) -> Option<Check> {
 }
 
 /// Names what superusers have made the database run in sessions of pgio, too.
-fn check_event_triggers(names: Option<String>) -> Option<Check> {
-    names.map(|names| {
+fn check_event_triggers(names: Option<Shown>) -> Option<Check> {
+    names.map(|Shown(names)| {
         Check::warning(
             "event-triggers",
             format!(

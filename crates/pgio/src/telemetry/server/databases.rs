@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use postgres::Row;
 
+use crate::pg::words::Shown;
 use crate::telemetry::span::Span;
 use pgio_results::telemetry::DatabaseUse;
 
@@ -25,8 +26,11 @@ pub(super) struct Reading {
 
 impl Reading {
     pub(super) fn new(at: Instant, rows: &[Row]) -> Reading {
-        let count = |row: &Row| (row.get(0), [row.get(1), row.get(2), row.get(3)]);
-        Reading { at, counts: rows.iter().map(count).collect() }
+        let count = |row: &Row| -> Result<_, postgres::Error> {
+            let counts = [row.try_get(1)?, row.try_get(2)?, row.try_get(3)?];
+            Ok((row.try_get::<_, Shown>(0)?.into(), counts))
+        };
+        Reading { at, counts: rows.iter().flat_map(count).collect() }
     }
 }
 
