@@ -32,6 +32,7 @@ use self::last_setup::Recipe;
 use self::run::{PreparedCommand, job};
 pub(super) use self::runner::longest_run;
 use self::runner::{Runner, mask_secret};
+use self::schema::HeldTables;
 use super::clock::wait_until;
 use super::completed::Completed;
 use super::drivers::messages::Work;
@@ -232,12 +233,33 @@ impl Command {
             schema::create(admin, name)?;
         }
         let Some(line) = setup else { return Ok(()) };
-        runner
-            .run(&job(&self.settings, "setup", line, environment), stop, &mut |_, _| {})?
-            .seconds?;
+        let job = job(&self.settings, "setup", line, environment);
+        let mut held = schema.as_deref().map(|s| HeldTables::hold(admin, s)).transpose()?;
+        let stop = stop.child();
+        let ran = runner.run(&job, &stop, &mut |_, _| {
+            if let Some(held) = &mut held {
+                held.look(admin);
+                if held.defended {
+                    stop.request();
+                }
+            }
+        });
+        if let (Some(held), Some(schema)) = (&mut held, schema) {
+            // Another of its sessions may wait by now.
+            held.look_again(admin);
+            held.release(admin);
+            if held.defended {
+                return Err(CommandError::Elsewhere(format!(
+                    "was ended before it changed tables outside the schema {schema}"
+                )));
+            }
+        }
+        ran?.seconds?;
         if let Some(name) = schema {
             if schema::is_empty(admin, name)? {
-                return Err(CommandError::Elsewhere(name.clone()));
+                return Err(CommandError::Elsewhere(format!(
+                    "left the schema {name} empty, and may have changed tables elsewhere"
+                )));
             }
             schema::vacuum_tables(admin, name)?;
         }

@@ -219,6 +219,20 @@ fn a_session_without_the_options_proves_nothing_although_it_has_the_environments
     );
     let error = failure(&dsn, &workload);
     assert!(error.contains("setup left the schema pgio_command empty"), "{error}");
+    connect(&dsn).batch_execute("CREATE TABLE mine AS SELECT 1 AS a").unwrap();
+    let drops = |options: &str, table: &str| {
+        let sql = format!("DROP TABLE IF EXISTS {table}; CREATE TABLE mine ()");
+        let setup = format!("schema = \"pgio_command\"\nsetup = \"{options} psql -qXc '{sql}'\"\n");
+        setup + &prints("echo rate 1")
+    };
+    let error = failure(&dsn, &drops("PGOPTIONS=", "mine"));
+    assert!(error.contains("was ended before it changed tables outside"), "{error}");
+    let count = |sql| connect(&dsn).query_one(sql, &[]).unwrap().get::<_, i64>(0);
+    assert_eq!(count("SELECT count(*) FROM mine"), 1, "the user's table");
+    // A session that has the schema may name a table outside.
+    let text = experiment(&target, ONCE, &drops("", "public.mine"), &[("a", "")]);
+    Workdir::new().compare(&text).expect(0, &[]);
+    assert_eq!(count("SELECT count(*) FROM pg_class WHERE oid = to_regclass('public.mine')"), 0);
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub enum CommandError {
     )]
     NotInForce { name: String, found: String, expected: String },
     #[error(
-        "setup left the schema {0} empty: its sessions did not take search_path from PGOPTIONS, as programs that use libpq do, and may have changed tables elsewhere; have the program use the schema by its own means, or set schema = \"\" and give it a database of its own"
+        "setup {0}: its sessions did not take search_path from PGOPTIONS, as programs that use libpq do; have the program use the schema by its own means, or set schema = \"\" and give it a database of its own"
     )]
     Elsewhere(String),
     #[error("{0}")]

@@ -2,6 +2,8 @@
 //! the only schema in the search path, so that a program that drops its tables first cannot drop
 //! someone else's.
 
+use std::time::{Duration, Instant};
+
 use postgres::Client;
 
 use super::error::CommandError;
@@ -9,6 +11,8 @@ use crate::dataset::mark::COMMAND_SCHEMA;
 use crate::pg::quote::{identifier, literal};
 use crate::pg::trust::{Owners, Untrusted, find_untrusted, is_trusted};
 use crate::pg::words::Shown;
+
+const HOLD: &str = include_str!("hold.sql");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SchemaOwner {
@@ -90,6 +94,66 @@ pub(super) fn is_empty(admin: &mut Client, name: &str) -> Result<bool, CommandEr
                WHERE d.refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass AND n.nspname = $1)";
     let row = admin.query_one(sql, &[&name]).map_err(failed("looking at the schema"))?;
     Ok(row.get(0))
+}
+
+/// The tables outside the schema while `setup` runs: only a session that took its search_path from PGOPTIONS finds no
+/// others, and whether the program's sessions do is known only when they are there.
+pub(super) struct HeldTables {
+    next_look: Instant,
+    holds: bool,
+    /// Whether a session was ended that would have changed one.
+    pub(super) defended: bool,
+}
+
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+impl HeldTables {
+    /// Begins a transaction, which [`HeldTables::release`] ends.
+    pub(super) fn hold(admin: &mut Client, schema: &str) -> Result<HeldTables, CommandError> {
+        admin
+            .batch_execute(&HOLD.replace("{schema}", &literal(schema)))
+            .map_err(failed("holding the tables of other schemas"))?;
+        Ok(HeldTables { next_look: Instant::now(), holds: true, defended: false })
+    }
+
+    /// Ends the sessions of the program that wait for a table. Lets go of all tables if someone else waits, or a
+    /// session that has the schema and names a table outside.
+    pub(super) fn look(&mut self, admin: &mut Client) {
+        if Instant::now() >= self.next_look {
+            self.look_again(admin);
+        }
+    }
+
+    pub(super) fn look_again(&mut self, admin: &mut Client) {
+        if !self.holds {
+            return;
+        }
+        self.next_look = Instant::now() + LOOK_INTERVAL;
+        // A name of ours is in PGOPTIONS beside the schema.
+        let may_wait = "coalesce(application_name LIKE 'pgio%' OR backend_start < now() \
+                                 OR datname <> current_database() OR usename <> session_user, true)";
+        let sql = format!(
+            "SELECT {may_wait}, NOT {may_wait} AND pg_catalog.pg_terminate_backend(pid) \
+             FROM pg_catalog.pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+        );
+        // In a transaction, the view stays the same. If the server is gone, the trial ends by other means.
+        let found = admin
+            .batch_execute("SELECT pg_catalog.pg_stat_clear_snapshot()")
+            .and_then(|()| admin.query(&sql, &[]))
+            .unwrap_or_default();
+        let has = |column| found.iter().any(|row| row.try_get(column).unwrap_or(false));
+        self.defended |= has(1);
+        if has(0) && !self.defended {
+            self.release(admin);
+        }
+    }
+
+    pub(super) fn release(&mut self, admin: &mut Client) {
+        if std::mem::take(&mut self.holds) {
+            // A server that is gone holds nothing.
+            let _ = admin.batch_execute("COMMIT");
+        }
+    }
 }
 
 /// Vacuums and analyzes the loaded tables, so that the first trial does not set hint bits or gather
