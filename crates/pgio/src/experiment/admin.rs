@@ -94,7 +94,7 @@ pub fn open_reader_anywhere(params: &ConnectParams) -> Result<(Client, Server), 
     Ok((reader, server))
 }
 
-/// Refuses a transaction pooler: one process serves two idle connections in turn. Queries by
+/// Refuses a transaction pooler: one process serves two idle connections in turn, or several serve one. Queries by
 /// the simple protocol, since prepared statements fail there with misleading errors.
 pub fn check_unpooled(admin: &mut Client, params: &ConnectParams) -> Result<(), LiveError> {
     let pid = |client: &mut Client| -> Option<String> {
@@ -106,8 +106,10 @@ pub fn check_unpooled(admin: &mut Client, params: &ConnectParams) -> Result<(), 
     };
     // A refused second connection proves nothing; the connection limit is checked later.
     let Ok(mut second) = session::open(params) else { return Ok(()) };
-    match (pid(admin), pid(&mut second)) {
-        (Some(first), Some(second)) if first == second => Err(EngineError::Pooled.into()),
+    match (pid(admin), pid(&mut second), pid(&mut second)) {
+        (Some(first), Some(second), Some(again)) if first == second || second != again => {
+            Err(EngineError::Pooled.into())
+        }
         _ => Ok(()),
     }
 }

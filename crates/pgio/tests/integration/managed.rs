@@ -233,13 +233,19 @@ fn a_transaction_pooling_proxy_is_refused_and_a_session_pooling_one_is_not() {
         let keys = ["--run-time", "1", "--work-unit", "8", "--update-pct", "20", "--num-threads"];
         dir.pgio(&[&["run", "--connect-string", &pooler.dsn], &keys[..], &["3"]].concat())
     };
-    let config = tempfile::tempdir().unwrap();
-    let transaction = start_pooler(&program, &server, ("transaction", ""), config.path());
-    run(&transaction).expect(4, &["transaction pooler"]);
-    let text = experiment(&transaction.dsn, ONCE, "sessions = 3", &[("a", "")]);
-    dir.compare(&text).expect(4, &["transaction pooler"]);
-    assert!(!dir.out().exists());
-    drop(transaction);
+    for mode in ["transaction", "transaction\nserver_round_robin = 1"] {
+        let config = tempfile::tempdir().unwrap();
+        let transaction = start_pooler(&program, &server, (mode, ""), config.path());
+        // It keeps the processes that serve these at the same time.
+        let mut together = [(); 3].map(|()| connect(&transaction.dsn));
+        together.iter_mut().for_each(|client| client.batch_execute("BEGIN; SELECT 1").unwrap());
+        together.iter_mut().for_each(|client| client.batch_execute("COMMIT").unwrap());
+        drop(together);
+        run(&transaction).expect(4, &["transaction pooler"]);
+        let text = experiment(&transaction.dsn, ONCE, "sessions = 3", &[("a", "")]);
+        dir.compare(&text).expect(4, &["transaction pooler"]);
+        assert!(!dir.out().exists());
+    }
 
     let config = tempfile::tempdir().unwrap();
     let session = start_pooler(&program, &server, ("session", ""), config.path());
