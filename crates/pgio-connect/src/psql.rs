@@ -49,7 +49,9 @@ pub(super) fn parse(
                 Some((name, value)) => (name, Some(value)),
                 None => (long, None),
             };
-            match OPTIONS.iter().find(|option| option.1 == name) {
+            // As psql, take a name that is cut off: no other option begins with these two letters.
+            let is_meant = |option: &&(_, &str, _)| name.len() >= 2 && option.1.starts_with(name);
+            match OPTIONS.iter().find(is_meant) {
                 Some(option) => given.push((option.2, value_of(value.or_else(|| words.next()))?)),
                 None if word == "--no-password" => {}
                 None => refused = refused.or(Some((word, format!("--{name}")))),
@@ -133,6 +135,7 @@ mod tests {
             "-h db1 -p 5433 -U bench -d pgio",
             "-hdb1 -p5433 -Ubench -dpgio",
             "-w -h db1 --port=5433 --username bench --dbname=pgio --no-password",
+            "--ho=db1 --po 5433 --user=bench --db pgio",
             "--host=db1 -p 5433 pgio bench",
             "pgio bench -h db1\t-wp 5433",
             "-h db1 -p 5433 -- pgio bench",

@@ -179,7 +179,7 @@ fn last_json(text: &str) -> Option<Value> {
         let line_end = text[at..].find('\n').map_or(text.len(), |end| at + end + 1);
         let rest = match text[at..line_end].find('{').filter(|_| follows) {
             Some(next) => &text[at + next..],
-            None => text[at..].trim_start_matches(' '),
+            None => text[at..].trim_start_matches(['\u{feff}', ' ', '\t']),
         };
         let start = text.len() - rest.len();
         (at, follows) = (line_end, false);
@@ -337,6 +337,7 @@ mod tests {
         for text in [
             "{ \"m\": 1 }\n{ \"m\": 2 }\n{ \"m\": 7 }\n",
             "{\"m\": 1}{\"m\": 7}",
+            "\u{feff}{\n\t\"m\": 7,\n\t\"x\": [\n\t\t{\"m\": 2}\n\t]\n}\r\n",
             "{\"m\": 1}, [x] {\"m\": 7}; {end}",
             "{\n  \"m\": 1,\n  \"x\": [\n    {\"m\": 2}\n  ]\n}\n{\n  \"m\": 7\n}\n{\n  \"m\": 8,\n",
             "[0.000123] start\n[12:30] x\n[WARN\n{\"m\": 7}\n[5] end\n",
