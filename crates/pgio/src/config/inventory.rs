@@ -19,7 +19,7 @@ const MAX_NODES: usize = 1000;
 /// Returns the nodes in the order of the inventory, each once. `group` selects a group of Ansible's. The error
 /// completes a sentence that begins with the command.
 pub fn parse(text: &str, group: Option<&str>) -> Result<Vec<Node>, String> {
-    let text = text.trim();
+    let text = text.trim_start_matches('\u{feff}').trim();
     if text.starts_with(['{', '[']) {
         let value: Value = serde_json::from_str(text)
             .map_err(|error| format!("prints JSON that cannot be parsed: {error}"))?;

@@ -133,10 +133,9 @@ struct Side {
 
 #[derive(Deserialize)]
 struct Latency {
-    #[serde(default)]
-    max: f64,
-    #[serde(default)]
-    mean: f64,
+    /// Nothing where there was nothing to divide by, as in the direction that did not run.
+    max: Option<f64>,
+    mean: Option<f64>,
     /// Counts by latency in nanoseconds.
     #[serde(default)]
     bins: BTreeMap<String, u64>,
@@ -179,8 +178,9 @@ impl Latency {
         if all == 0 {
             return Err("the output contains no latencies; fio 3 or later is required".to_owned());
         }
-        let sum = self.mean * all as f64;
-        Ok(Histogram::from_parts(&counts, sum, self.max)
+        let (mean, max) =
+            self.mean.zip(self.max).ok_or("the output has latencies without a mean")?;
+        Ok(Histogram::from_parts(&counts, mean * all as f64, max)
             .expect("BUCKETS counts are never too many"))
     }
 }
@@ -208,6 +208,8 @@ mod tests {
         let noted =
             format!("note: both iodepth >= 1 and synchronous I/O engine are selected\n{WRITTEN}");
         assert_eq!(parse(&noted, true).unwrap(), ran);
+        let unused = WRITTEN.replace("\"mean\" : 0.000000", "\"mean\" : -nan");
+        assert_eq!(parse(&unused, true).unwrap(), ran);
     }
 
     #[test]
