@@ -1,4 +1,4 @@
--- For schema.rs: opens a transaction that holds the tables outside a schema, so that nobody drops or empties them. Only
+-- For schema.rs: opens a transaction that holds the tables outside a schema, so that nobody drops or truncates them. Only
 -- those that the role could drop; a bounded number, because all locks of a server share its memory.
 BEGIN;
 DO $$
