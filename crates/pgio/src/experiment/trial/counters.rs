@@ -75,8 +75,9 @@ pub(super) fn add_metrics(trial: &mut Trial, before: Counters, after: Counters) 
         let read = difference(Some(d.before.blks_read as f64), Some(d.after.blks_read as f64));
         let hit = difference(Some(d.before.blks_hit as f64), Some(d.after.blks_hit as f64));
         was_reset |= read.is_none() || hit.is_none();
-        put(&mut trial.metrics, "riops", read.map(|n| n / seconds));
-        put(&mut trial.metrics, "cache_hits_per_second", hit.map(|n| n / seconds));
+        let rate = |n: Option<f64>| n.filter(|_| !was_reset).map(|n| n / seconds);
+        put(&mut trial.metrics, "riops", rate(read));
+        put(&mut trial.metrics, "cache_hits_per_second", rate(hit));
     }
     if was_reset {
         trial.warnings.push(reset_warning());
@@ -95,6 +96,7 @@ pub(super) fn add_metrics(trial: &mut Trial, before: Counters, after: Counters) 
         before.wal_full_page_images.map(|n| n as f64),
         after.wal_full_page_images.map(|n| n as f64),
     );
+    let images = images.filter(|_| !was_reset);
     if images.is_some() {
         put(&mut trial.metrics, "wal_full_page_images", images);
     }
@@ -142,13 +144,19 @@ mod tests {
         let row =
             |blks_read, blks_hit| DatabaseRow { blks_read, blks_hit, ..DatabaseRow::default() };
         let (before, after) = (row(1000, 9000), row(10, 90));
-        trial.database = Some(DatabaseCounters { before, after });
+        trial.database = Some(DatabaseCounters { before: before.clone(), after });
         add_metrics(&mut trial, counters(1e6, 50, 7), counters(3e6, 5, 0));
         let value = |name: &str| trial.metrics.get(name).and_then(|m| m.value);
         for name in ["riops", "cache_hits_per_second", "wal_full_page_images", "checkpoints"] {
             assert_eq!(value(name), None, "{name}");
         }
         assert_eq!(value("wal_bytes_per_second"), Some(1e6), "a position, which nobody resets");
+        // As high as before by now.
+        let reset = |at| Counters { last_reset: Some(at), ..counters(1e6, 50, 7) };
+        trial.warnings.clear();
+        trial.database = Some(DatabaseCounters { before: before.clone(), after: before });
+        add_metrics(&mut trial, reset(1.0), reset(2.0));
+        assert_eq!(trial.metrics["riops"].value, None);
         let [warning] = trial.warnings.as_slice() else { panic!("{:?}", trial.warnings) };
         assert!(warning.why.contains("reset the server's statistics"), "{warning}");
     }

@@ -22,6 +22,8 @@ pub struct Counters {
     pub checkpoint_buffers: Option<i64>,
     /// Advances with each completed checkpoint.
     pub last_checkpoint: Option<f64>,
+    /// When somebody last reset statistics that are read here, those of the database included; 0 for never.
+    pub last_reset: Option<f64>,
 }
 
 impl Counters {
@@ -29,7 +31,7 @@ impl Counters {
     /// started. `None` if unknown, and after a reset of the statistics.
     pub fn checkpoints_since(&self, before: &Counters) -> Option<f64> {
         let started = self.checkpoints? - before.checkpoints?;
-        if started < 0 {
+        if started < 0 || self.were_reset_since(before) {
             return None;
         }
         let started = started as f64;
@@ -42,13 +44,14 @@ impl Counters {
         }
     }
 
-    /// Whether a counter is lower than before: somebody reset the statistics.
+    /// Whether somebody reset the statistics: the server says so, or a counter is lower than before.
     pub fn were_reset_since(&self, before: &Counters) -> bool {
         let all = |of: &Counters| [of.wal_full_page_images, of.checkpoints, of.checkpoint_buffers];
-        all(self)
-            .into_iter()
-            .zip(all(before))
-            .any(|(now, was)| now.zip(was).is_some_and(|(n, w)| n < w))
+        self.last_reset.zip(before.last_reset).is_some_and(|(now, was)| now != was)
+            || all(self)
+                .into_iter()
+                .zip(all(before))
+                .any(|(now, was)| now.zip(was).is_some_and(|(n, w)| n < w))
     }
 }
 
@@ -80,7 +83,22 @@ pub fn counters(client: &mut impl GenericClient, version_num: u32) -> Counters {
             client,
             "SELECT pg_wal_lsn_diff(checkpoint_lsn, '0/0')::float8 FROM pg_control_checkpoint()",
         ),
+        last_reset: one(client, &last_reset(version_num)),
     }
+}
+
+fn last_reset(version_num: u32) -> String {
+    let mut views = vec![match version_num {
+        STAT_CHECKPOINTER_SINCE.. => "pg_stat_checkpointer",
+        _ => "pg_stat_bgwriter",
+    }];
+    views.extend((version_num >= STAT_WAL_SINCE).then_some("pg_stat_wal"));
+    let resets = views.iter().map(|view| format!(", (SELECT stats_reset FROM {view})"));
+    format!(
+        "SELECT coalesce(extract(epoch FROM greatest((SELECT stats_reset FROM pg_stat_database \
+         WHERE datname = current_database()){})), 0)::float8",
+        resets.collect::<String>()
+    )
 }
 
 fn one<T: for<'a> postgres::types::FromSql<'a>>(
@@ -124,5 +142,8 @@ mod tests {
         let unknown = Counters::default();
         assert_eq!(unknown.checkpoints_since(&before), None);
         assert!(!unknown.were_reset_since(&before));
+        let reset = |at| Counters { last_reset: Some(at), ..before };
+        assert!(!reset(0.0).were_reset_since(&before) && !reset(7.0).were_reset_since(&reset(7.0)));
+        assert_eq!(reset(8.5).checkpoints_since(&reset(0.0)), None, "as high as before by now");
     }
 }
