@@ -13,6 +13,8 @@ use crate::analysis::{ALPHA, Analysis, Comparison, Decision, Finding, STALLS, St
 use pgio_results::danger::Danger;
 use pgio_results::metrics::Direction;
 
+/// The answer about the baseline.
+pub(super) const BASELINE: &str = "the baseline";
 /// The certainty of a verdict if no check contradicts it and the servers were started often enough.
 const CERTAIN: &str = "certain";
 /// One start of a server has one layout of memory and files, which no number of blocks averages out.
@@ -89,7 +91,7 @@ pub(super) fn unsafe_conditions(analysis: &Analysis) -> Option<String> {
 
 fn judgment(analysis: &Analysis, condition: &str) -> String {
     if condition == analysis.baseline {
-        return "the baseline".to_owned();
+        return BASELINE.to_owned();
     }
     let Some(c) = analysis.primary(condition) else { return "not compared".to_owned() };
     let described = analysis.condition(condition);

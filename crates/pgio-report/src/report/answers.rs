@@ -4,7 +4,7 @@
 //! sentence on where the time went. It is the first thing on the page and in Markdown. Details are in the other
 //! tables.
 
-use super::answer::answer;
+use super::answer::{BASELINE, answer};
 use super::format::{self, NONE};
 use super::outcomes::instead_of_effect;
 use super::table::{Column, Document, Table};
@@ -34,7 +34,7 @@ pub fn answers(analysis: &Analysis) -> Option<Table> {
     let row = |c: &Condition| {
         let mut cells = vec![c.name.clone(), answer_with_value(analysis, c)];
         cells.extend(change(analysis, c));
-        cells.extend(operation.map(|(_, mean)| time_cell(analysis, c, mean)));
+        cells.extend(operation.map(|(class, mean)| time_cell(analysis, c, class, mean)));
         cells.extend(sampled.then(|| went(c)));
         cells
     };
@@ -53,12 +53,14 @@ pub fn answered(analysis: &Analysis) -> Document {
     document
 }
 
-/// The answer; of the baseline with its value, which the changes refer to.
+/// The answer; of the baseline with its value, which the changes refer to, before what it endangers.
 fn answer_with_value(analysis: &Analysis, c: &Condition) -> String {
     let text = answer(analysis, &c.name);
     let value = c.metrics.get(&analysis.primary_metric).filter(|m| m.value.is_some());
     match value.filter(|_| c.name == analysis.baseline && c.state == State::Measured) {
-        Some(value) => format!("{text}: {}", format::metric(value)),
+        Some(value) => {
+            text.replacen(BASELINE, &format!("{BASELINE}: {}", format::metric(value)), 1)
+        }
         None => text,
     }
 }

@@ -14,8 +14,8 @@ use super::sentence::trust;
 use super::table::{Column, Document, Label, Remark, Table};
 use super::{cells, explain, lead, margin, outcomes, screening, servers, sweep, variance};
 use crate::analysis::{
-    ALPHA, Analysis, Comparison, Condition, CountedWarning, Decision, Finding, Interval, State,
-    Totals, Verdict, is_rate_of_work,
+    ALPHA, Analysis, Condition, CountedWarning, Decision, Finding, Interval, State, Totals,
+    Verdict, is_rate_of_work,
 };
 use pgio_results::metrics::{self, Direction, MetricDef};
 use pgio_results::operation::{Class, Statistic};
@@ -23,7 +23,7 @@ use pgio_results::{CheckVerdict, Metric, Warning};
 
 /// Conditions beside the baseline in one table of secondary metrics; more do not fit into a line.
 const SIDE_BY_SIDE: usize = 2;
-pub(super) const NOT_DECIDED: &str = "~ not decided: the interval includes no change.";
+const NOT_DECIDED: &str = "~ not decided: the interval includes no change.";
 /// Marks a decided secondary change.
 const STAR: &str = "*";
 const COMMIT_PERCENTILES: [Statistic; 3] = [Statistic::P50, Statistic::P95, Statistic::P99];
@@ -108,12 +108,9 @@ pub(super) fn primary(analysis: &Analysis) -> Table {
         }
         cells
     };
-    Table {
-        title: String::new(),
-        columns,
-        rows: conditions.iter().map(row).collect(),
-        notes: primary_notes(analysis),
-    }
+    let rows: Vec<Vec<String>> = conditions.iter().map(row).collect();
+    let notes = primary_notes(analysis, &rows);
+    Table { title: String::new(), columns, rows, notes }
 }
 
 pub(super) fn metric(analysis: &Analysis, condition: &Condition, name: &str) -> String {
@@ -153,7 +150,9 @@ pub(super) fn totals_heading(analysis: &Analysis) -> &'static str {
 /// All work over all time against the baseline's.
 pub(super) fn all_work(analysis: &Analysis, condition: &Condition) -> String {
     let totals = analysis.primary(&condition.name).and_then(|c| c.totals);
-    let shown = |t: Totals| format::change_as_known(t.ratio, t.interval, None).to_string();
+    let mark = |t: Totals| if t.interval.excludes(1.0) { "" } else { "~ " };
+    let shown =
+        |t: Totals| format!("{}{}", mark(t), format::change_as_known(t.ratio, t.interval, None));
     totals.map_or_else(String::new, shown)
 }
 
@@ -203,12 +202,13 @@ fn commit_percentiles(analysis: &Analysis, condition: &Condition) -> Option<Stri
     format::side_by_side(&shown_percentiles(analysis).map(value).collect::<Vec<_>>())
 }
 
-fn primary_notes(analysis: &Analysis) -> Vec<String> {
-    let mut notes = Vec::new();
-    let undecided = |c: &Comparison| c.verdict == Verdict::NoDifference && c.primary;
-    if analysis.comparisons.iter().any(undecided) {
-        notes.push(NOT_DECIDED.to_owned());
-    }
+/// What `~` means, if a cell has it.
+pub(super) fn not_decided(rows: &[Vec<String>]) -> Option<String> {
+    rows.iter().flatten().any(|cell| cell.starts_with('~')).then(|| NOT_DECIDED.to_owned())
+}
+
+fn primary_notes(analysis: &Analysis, rows: &[Vec<String>]) -> Vec<String> {
+    let mut notes = Vec::from_iter(not_decided(rows));
     if analysis.comparisons.iter().any(|c| c.primary && c.totals.is_some()) {
         notes.push(format!(
             "The effect is that of the typical block; {} weights stalls by their length.",

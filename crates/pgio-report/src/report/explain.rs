@@ -130,7 +130,8 @@ pub(super) fn difference(analysis: &Analysis, d: &DecompositionDifference) -> St
     } else {
         text += &format!(", in {} only", format::counted(d.blocks, "block"));
     }
-    match &d.predicted {
+    // At least nothing is no news.
+    match d.predicted.as_ref().filter(|p| !(p.at_least && p.seconds == 0.0)) {
         Some(p) if p.at_least => {
             text += &format!(
                 "; from first principles at least {}{} ({})",

@@ -42,13 +42,20 @@ pub(super) fn blindness(analysis: &Analysis, rerun: &str) -> Option<String> {
     if twin.verdict.is_decided() {
         return Some(sentence::trust(analysis));
     }
-    let reach = |(low, high): (f64, f64)| high.max(1.0 / low);
-    let reach = twin.interval.sides().map(reach);
+    let factor = |(low, high): (f64, f64)| high.max(1.0 / low);
+    let reach = twin.interval.sides().map(factor);
     if twin.estimated_ratio().is_none() || reach.is_some_and(|reach| reach < MAX_REACH) {
         return None;
     }
     let measured = format::interval(twin.interval)?;
-    let least = reach.map_or_else(|| "> ×100".to_owned(), |reach| format!("× {reach:.1}"));
+    // What was decided was seen, and what blocks like these detect can be.
+    let floor = analysis.noise_floor.get(&analysis.primary_metric);
+    let detected =
+        floor.and_then(|floor| floor.minimum_detectable_effect).map(|effect| 1.0 + effect);
+    let decided = analysis.comparisons.iter().filter(|c| c.primary && c.verdict.is_decided());
+    let seen = decided.filter_map(|c| c.ratio).map(|ratio| factor((ratio, ratio)));
+    let least = seen.chain(detected).chain(reach).min_by(f64::total_cmp);
+    let least = least.map_or_else(|| "> ×100".to_owned(), |least| format!("× {least:.1}"));
     let quiet = if outcomes::busy_trials(analysis) > 0 {
         "stop other work on the machine, and "
     } else {

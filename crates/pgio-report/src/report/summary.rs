@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 
 use super::answer::{answer, marked_name};
-use super::comparison::{self, NOT_DECIDED};
+use super::comparison;
 use super::effect::effect;
 use super::lead::{RERUN, blindness, opening, woven};
 use super::table::{Column, Document, Label, Remark, Table};
 use super::{answers, format, margin, outcomes, screening, sentence, sweep};
-use crate::analysis::{Analysis, Comparison, Condition, Finding};
+use crate::analysis::{Analysis, Condition, Finding};
 use pgio_results::CheckVerdict;
 
 /// Remarks with their text; more are named.
@@ -77,13 +77,12 @@ fn conditions(analysis: &Analysis) -> Table {
     if blindness(analysis, RERUN).is_none() {
         notes.push(sentence::trust(analysis));
     }
-    let undecided = |c: &Comparison| c.primary && !c.verdict.is_decided();
-    notes.extend(analysis.comparisons.iter().any(undecided).then(|| NOT_DECIDED.to_owned()));
+    let rows: Vec<Vec<String>> = analysis.conditions.iter().map(row).collect();
+    notes.extend(comparison::not_decided(&rows));
     notes.extend(comparison::chosen_afterwards(analysis));
     notes.extend(margin::without_totals(analysis).map(|why| format!("Does not matter: {why}.")));
     notes.extend(sweep::knees(analysis));
     notes.extend(woven(analysis));
-    let rows = analysis.conditions.iter().map(row).collect();
     Table { title: String::new(), columns, rows, notes }
 }
 

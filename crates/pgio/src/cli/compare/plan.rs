@@ -22,7 +22,7 @@ use crate::experiment::application::{
 use crate::experiment::live::LiveCell;
 use crate::experiment::plan::plan_as;
 use crate::experiment::state;
-use crate::host::LOCAL;
+use crate::host::{LOCAL, called};
 use crate::treatment;
 use pgio_results::change::Change;
 use pgio_results::sweep::{Axis, AxisValue, Sweep, value_text};
@@ -71,10 +71,15 @@ pub(super) fn unchecked_text(Unchecked { target, installed }: &Unchecked) -> Str
     )
 }
 
+/// The A/A twin does what the baseline does.
+fn is_twin(condition: &str) -> bool {
+    condition.ends_with(AA_SUFFIX)
+}
+
 /// What conditions endanger, once for each of them, also by the settings of their private servers.
 fn dangers(cells: &[LiveCell], e: &Experiment) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for cell in cells {
+    for cell in cells.iter().filter(|c| !is_twin(&c.cell.condition)) {
         let changes = treatment::changes(&cell.treatments);
         let settings = cell.targets().flat_map(|name| match &e.targets[name] {
             Target::Private(private) => private.settings.as_slice(),
@@ -137,9 +142,7 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>, ord
         None => {
             let text =
                 |c: &ConditionChange| format!("{} changes {}", c.condition, change_text(&c.change));
-            // The A/A twin changes what the baseline changes.
-            let is_twin = |c: &&ConditionChange| c.condition.ends_with(AA_SUFFIX);
-            preview.changes.iter().filter(|c| !is_twin(c)).map(text).collect()
+            preview.changes.iter().filter(|c| !is_twin(&c.condition)).map(text).collect()
         }
     };
     for line in
@@ -354,7 +357,7 @@ fn axes_text(sweep: &Sweep) -> Vec<String> {
 
 /// Shows commands as written; some placeholders have no value before the trial.
 fn command_lines(command: &CommandSpec) -> Vec<String> {
-    let host = command.host.as_deref().unwrap_or(LOCAL);
+    let host = called(command.host.as_deref().unwrap_or(LOCAL));
     let line = |key: &str, line: &Line| format!("{key} on {host}: {}", line.shown());
     let mut lines = vec![line("run", &command.run)];
     lines.extend(command.warm_up.as_ref().map(|l| line("warm_up", l)));
