@@ -349,6 +349,8 @@ mod tests {
         assert!(all[..3].iter().all(|text| !text.contains("power cut")), "{all:?}");
         let analysis = analyze(&stored);
         let sentence = crate::report::sentence::sentence(&analysis, "on");
+        let first = crate::report::lead::in_one_sentence(&analysis).unwrap();
+        assert!(first.contains("many commits (unsafe)"), "{first}");
         assert!(
             sentence.ends_with(" It is unsafe: a power cut can corrupt the cluster."),
             "{sentence}"
@@ -368,6 +370,12 @@ mod tests {
         }
         let expected = "the baseline; unsafe: a failover can lose acknowledged commits";
         assert_eq!(of_baseline(&stored), expected);
+        // Its rate is not what a failover can lose.
+        let cell = &crate::report::answers::answers(&analyze(&stored)).unwrap().rows[0][1];
+        assert!(
+            cell.starts_with("the baseline: ") && cell.ends_with("acknowledged commits"),
+            "{cell}"
+        );
         // Once beside the gain, and in the row.
         let analysis = analyze(&stored);
         let both = "Unsafe: under `on` a power cut can corrupt the cluster; under `local` a failover can lose \

@@ -235,6 +235,19 @@ mod tests {
         insta::assert_snapshot!(render_answers(&analyze(&replicated(6))));
     }
 
+    /// What the conditions add to it is the difference of such means.
+    #[test]
+    fn the_time_of_the_baseline_is_the_mean_over_all_operations() {
+        let mut analysis = analyze(&replicated(6));
+        let of_baseline = |d: &&mut crate::analysis::waits::Decomposition| {
+            d.condition == "local" && d.class == "commit"
+        };
+        let d = analysis.decompositions.iter_mut().find(of_baseline).unwrap();
+        d.mean_seconds = 3e-3;
+        let cell = time_cell(&analysis, &analysis.conditions[0], "commit", COMMIT_MEAN);
+        assert_eq!(cell, "3.00 ms");
+    }
+
     #[test]
     fn no_wait_is_named_if_its_interval_contains_zero() {
         let mut analysis = analyze(&replicated(6));

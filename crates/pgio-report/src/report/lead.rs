@@ -85,7 +85,8 @@ pub(super) fn in_one_sentence(analysis: &Analysis) -> Option<String> {
         others.into_iter().partition(|c| c.verdict.is_decided() && c.ratio.is_some());
     let one = |c: &&Comparison| {
         let stalls = if answer::stalls(analysis, &c.condition) { ", and stalls" } else { "" };
-        format!("`{}` {}{stalls}", c.condition, answer::change(analysis, c))
+        let danger = answer::danger(analysis, &c.condition).map_or("", |_| " (unsafe)");
+        format!("`{}` {}{stalls}{danger}", c.condition, answer::change(analysis, c))
     };
     let mut parts: Vec<String> = decided.iter().take(NAMED).map(one).collect();
     if decided.len() > NAMED {

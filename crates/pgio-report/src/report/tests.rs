@@ -268,11 +268,17 @@ fn a_run_that_sees_little_says_so_first() {
     let mut stored = demo();
     for (n, t) in (0i32..).zip(&mut stored.trials) {
         let rate = t.metrics["commits_per_second"].value.unwrap();
-        set(t, "commits_per_second", rate * (0.4 * f64::from(n * 7 % 11 - 5) / 5.0).exp());
+        let twin = if t.place.as_ref().unwrap().condition == "local-aa" { 1.2 } else { 1.0 };
+        set(t, "commits_per_second", twin * rate * (0.4 * f64::from(n * 7 % 11 - 5) / 5.0).exp());
     }
     let text = brief(&stored);
     let first = text.lines().nth(1).unwrap();
-    assert!(first.starts_with("This run cannot see less than × "), "{text}");
+    let least = first.strip_prefix("This run cannot see less than × ").unwrap();
+    let least: f64 = least.split(':').next().unwrap().parse().unwrap();
+    // It is not more than what is detected with 80 % power.
+    let floor = &analyze(&stored).noise_floor["commits_per_second"];
+    let detected = 1.0 + floor.minimum_detectable_effect.unwrap();
+    assert!(least <= detected + 0.05, "{detected} {text}");
     assert!(text.contains("`pgio compare --resume results --blocks 24`"), "{text}");
     assert!(!text.contains("The noise:"), "{text}");
 }

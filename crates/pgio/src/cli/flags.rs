@@ -90,8 +90,8 @@ fn arg<C: KeyedCommand>(key: &'static Key) -> Arg {
     Arg::new(key.name)
         .long(key.flag())
         .value_name(key.kind.placeholder())
-        // Report -8M as a wrong size, not as an unknown flag.
-        .allow_hyphen_values(!matches!(key.kind, Kind::Text))
+        // Report -8M as a wrong size, not as an unknown flag. A connection string may begin with psql's options.
+        .allow_hyphen_values(!matches!(key.kind, Kind::Text) || key.name == "connect_string")
         // An error from the value parser makes clap add flag and value, and omit the usage.
         .value_parser(move |text: &str| {
             key.set(&mut Layer::default(), text).map(|()| text.to_owned())
@@ -248,6 +248,9 @@ mod tests {
 
     #[test]
     fn a_command_that_takes_the_flag_refuses_wrong_values() {
+        let command = <Source<ForRun> as clap::Args>::augment_args(clap::Command::new("x"));
+        let psql = ["x", "--connect-string", "-h db1 -p 5433 pgio"];
+        assert!(command.try_get_matches_from(psql).is_ok(), "psql's options are no flags");
         for (flag, value, words) in [
             ("--scale", "0", "`0` is too small"),
             ("--scale", "1023", "at least 1024 blocks (8M)"),

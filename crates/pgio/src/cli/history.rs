@@ -38,7 +38,7 @@ pub(super) struct Args {
     #[arg(num_args = 1.., value_name = "DIR", required_unless_present = "store")]
     dirs: Vec<PathBuf>,
     /// Read the results database that `pgio store` filled
-    #[arg(long, value_name = "DSN", conflicts_with = "dirs")]
+    #[arg(long, value_name = "DSN", conflicts_with = "dirs", allow_hyphen_values = true)]
     store: Option<ConnectString>,
     /// Show this experiment, if the results are of several
     #[arg(long, value_name = "NAME")]

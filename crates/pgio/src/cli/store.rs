@@ -24,7 +24,7 @@ pub(super) struct Args {
     #[arg(required = true, num_args = 1.., value_name = "DIR")]
     dirs: Vec<PathBuf>,
     /// The database that takes the results, as a connection string, a URI or the name of a database
-    #[arg(long, value_name = "DSN")]
+    #[arg(long, value_name = "DSN", allow_hyphen_values = true)]
     to: ConnectString,
 }
 

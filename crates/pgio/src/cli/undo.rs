@@ -19,7 +19,7 @@ pub(super) struct Args {
     restore: bool,
     /// Use this connection string instead of the journal's, for example to reach the server at another address;
     /// also end sessions that an interrupted run left on that server
-    #[arg(long, value_name = "CONNECT_STRING")]
+    #[arg(long, value_name = "CONNECT_STRING", allow_hyphen_values = true)]
     connect: Option<String>,
     /// Remove the journal of this run instead, whose server or host is gone; prints what stays in place
     #[arg(long, value_name = "RUN", conflicts_with_all = ["keep", "restore", "connect"])]

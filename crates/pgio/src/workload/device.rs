@@ -15,6 +15,7 @@ mod work;
 use std::time::Duration;
 
 use crate::config::value::DeviceTest;
+use crate::host::called;
 use crate::host::exec::ExecError;
 use crate::host::signature::Refusal;
 use pgio_results::metrics;
@@ -28,7 +29,8 @@ pub use work::Device;
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     #[error(
-        "fio is not on host {host}: install it there, with `apt-get install fio` on Debian and Ubuntu or `dnf install fio` on Fedora and RHEL"
+        "fio is not on {}: install it there, with `apt-get install fio` on Debian and Ubuntu or `dnf install fio` on Fedora and RHEL",
+        called(host)
     )]
     NoFio { host: String },
     #[error("{0}")]

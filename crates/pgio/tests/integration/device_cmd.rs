@@ -206,7 +206,7 @@ fn bad_input_is_refused() {
     let mut without = dir.command(&["device", text(at.path())]);
     without.env("PATH", bare.path());
     // The script adds the directories of system programs itself; fio is in neither.
-    dir.start(without).wait().expect(4, &["fio is not on host local", "apt-get install fio"]);
+    dir.start(without).wait().expect(4, &["fio is not on this machine", "apt-get install fio"]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::experiment::error::LiveError;
 use crate::experiment::run::NoneValid;
 use crate::experiment::slob::SlobError;
 use crate::experiment::state::StateError;
+use crate::host::called;
 use crate::host::exec::ExecError;
 use crate::pg::control::ControlError;
 use crate::pg::private;
@@ -34,7 +35,7 @@ pub enum OpenError {
     UnknownHost { name: String, example: &'static str },
     #[error("the server's host is unknown, so its device cannot be measured: set host in [target]")]
     UnknownDeviceHost,
-    #[error("device `{device}` is not on host {host}: correct device in [target]")]
+    #[error("device `{device}` is not on {}: correct device in [target]", called(host))]
     NoDevice { device: String, host: String },
     #[error("control in [target] requires host: set host in [target]")]
     UnknownControlHost,

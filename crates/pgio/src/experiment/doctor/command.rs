@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::section::Section;
 use crate::config::command::CommandSpec;
-use crate::host::{Host, Hosts, LOCAL};
+use crate::host::{Host, Hosts, LOCAL, called};
 use crate::pg::words;
 use crate::workload::command::{Lines, check_programs};
 use pgio_results::Check;
@@ -40,7 +40,7 @@ fn check(name: &str, spec: &CommandSpec, hosts: &Hosts) -> Check {
             let preset = spec.preset.as_ref().map_or(String::new(), |p| format!(" (preset {p})"));
             Check::ok(
                 ID,
-                format!("workload {name}{preset}: its programs and files exist on host {on}"),
+                format!("workload {name}{preset}: its programs and files exist on {}", called(on)),
             )
         }
         Err(error) => Check::invalid(

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use super::output::Output;
+use crate::host::called;
 use crate::host::exec::ExecError;
 use crate::pg::words;
 use pgio_connect::ConnectError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    #[error("program `{program}` is not on host {host}: install it there, or write its path")]
+    #[error("program `{program}` is not on {}: install it there, or write its path", called(host))]
     Missing { program: String, host: String },
     #[error("{name} {how}: {excerpt}")]
     Failed { name: String, how: String, excerpt: String, output: Box<Output> },

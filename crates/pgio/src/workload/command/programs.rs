@@ -214,8 +214,8 @@ mod tests {
             let error = of(keys).unwrap_or_else(|| panic!("{keys} is refused"));
             assert!(error.contains(words), "{error}");
         };
-        refused("run = ['pgio-no-such-program']", "`pgio-no-such-program` is not on host local");
-        refused(&format!("run = ['{text}']"), "is not on host local");
+        refused("run = ['pgio-no-such-program']", "`pgio-no-such-program` is not on this machine");
+        refused(&format!("run = ['{text}']"), "is not on this machine");
         refused(&format!("run = ['{program}']\nsetup = ['/no/such']"), "`/no/such`");
         refused("run = ['psql', '-f', '/no/such.sql']", "file /no/such.sql, which `psql` (run)");
         refused(

@@ -120,7 +120,7 @@ fn invalid_commands_are_refused_before_anything_is_changed() {
     let metric = "metric = [{ name = 'x', unit = 's', better = 'lower', regex = 'x' }]";
     let with = |keys: &str| measured(&dir, &dsn, &format!("{keys}\n{metric}"));
     with("run = ['pgio-no-such', 'x']")
-        .expect(4, &["program `pgio-no-such` is not on host local: install it there"]);
+        .expect(4, &["program `pgio-no-such` is not on this machine: install it there"]);
     with("run = 'true'\nsetup = ['pgio-no-such']").expect(4, &["program `pgio-no-such`"]);
     with("run = 'true'\nhost = 'nowhere'").expect(2, &["unknown host `nowhere`"]);
     let several = dsn.replacen("host=", "host=/nonexistent,", 1);

@@ -51,7 +51,7 @@ fn a_plan_refuses_what_the_server_refuses() {
     dir.pgio(&["setup", "--connect-string", &dsn, "--scale", "8M"]).expect(0, &[]);
     refused_alike(&slob("scale = \"16M\""), 4, &["SCALE requires 2048 blocks", "SCALE=8M"]);
     let device = slob("").replace("[workload]", "device = \"sdz9\"\n[workload]");
-    refused_alike(&device, 4, &["device `sdz9` is not on host local"]);
+    refused_alike(&device, 4, &["device `sdz9` is not on this machine"]);
     // A valid experiment is planned without changing the server.
     let before = connect(&dsn).query_one("SELECT count(*) FROM pg_class", &[]).unwrap();
     dir.write("e.toml", &slob("scale = \"8M\""));
