@@ -58,7 +58,7 @@ pub enum ConnectError {
     NoneOf(Vec<ConnectError>),
     #[error("{at} rejected user `{user}`: {message}{hint}")]
     Authentication { at: String, user: String, message: String, hint: String },
-    #[error("no database `{name}` at {at}; pgio does not create it: run createdb {name}")]
+    #[error("no database `{name}` at {at}; pgio does not create it: run createdb {name} there")]
     NoDatabase { at: String, name: String },
     #[error("too many connections at {at}: {message}; raise {raise} or use fewer sessions")]
     TooManyConnections { at: String, message: String, raise: String },

@@ -2,7 +2,7 @@
 //! design, which factors matter.
 
 use super::{answer, format, margin, outcomes, screening, sentence, sweep};
-use crate::analysis::{Analysis, Comparison, Decision};
+use crate::analysis::{Analysis, Comparison, Decision, State};
 
 /// The command that adds blocks, if the directory is not known.
 pub(super) const RERUN: &str = "pgio compare --resume DIR";
@@ -78,6 +78,11 @@ pub(super) fn in_one_sentence(analysis: &Analysis) -> Option<String> {
         .comparisons
         .iter()
         .filter(|c| c.primary && !analysis.is_aa(&c.condition))
+        // The headline tells why a condition has no result.
+        .filter(|c| {
+            let of = analysis.condition(&c.condition);
+            of.is_none_or(|of| !matches!(of.state, State::Failed | State::NoValidTrial))
+        })
         .collect();
     let size = |c: &Comparison| c.ratio.map_or(0.0, |r| r.ln().abs());
     others.sort_by(|a, b| size(b).total_cmp(&size(a)));

@@ -231,6 +231,13 @@ fn the_short_report_of_trouble() {
     assert_snapshot!(brief(&troubled()));
     assert_snapshot!(brief(&shortened(3)));
     assert_snapshot!(brief(&experiment(&["local"], Vec::new())));
+    // Nothing was compared, so nothing is undecided.
+    let mut stored = demo();
+    for t in &mut stored.trials {
+        t.checks.push(Check::invalid("foreign-load", "others", "stop them"));
+    }
+    let text = brief(&stored);
+    assert!(text.contains("nothing can be compared") && !text.contains("not decided"), "{text}");
 }
 
 /// Five conditions and a twin, with every trial flagged by ten checks.

@@ -19,6 +19,9 @@ fn prefix(key: Option<&str>) -> String {
     key.map_or_else(String::new, |key| format!("{key}: "))
 }
 
+/// More names, such as those of all metrics, fill a screen and are cut.
+const MAX_LISTED: usize = 80;
+
 /// Hint for an unknown name: the nearest valid name, or all of them.
 pub(crate) fn nearest(given: &str, valid: &[&str]) -> String {
     let folded = given.to_ascii_lowercase();
@@ -27,6 +30,7 @@ pub(crate) fn nearest(given: &str, valid: &[&str]) -> String {
     let limit = (given.chars().count() / 2).max(1);
     match valid.iter().min_by_key(|name| distance(name)) {
         Some(name) if distance(name) <= limit => format!("the nearest valid one is `{name}`"),
+        _ if valid.len() > MAX_LISTED => "docs/KEYS.md lists the valid names".to_owned(),
         _ => format!("valid names: {}", valid.join(", ")),
     }
 }

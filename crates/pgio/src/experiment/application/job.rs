@@ -9,7 +9,7 @@ use super::factors::{self, FactorError, SameSetting};
 use super::measurable::{OTHER_METRIC, obstacle};
 use crate::config::drivers::DriverSpec;
 use crate::config::experiment::{self, Experiment, WorkloadSpec};
-use crate::config::{ConfigError, Layer};
+use crate::config::{ConfigError, Layer, nearest};
 use crate::experiment::connection::ConnectionKeys;
 use crate::experiment::state;
 use crate::treatment::{self, Parsed, TreatmentError};
@@ -24,8 +24,8 @@ pub enum JobError {
     Config(#[from] ConfigError),
     #[error("{file}: workload.metric: `{name}` is a built-in metric: choose another name")]
     OwnMetric { file: String, name: String },
-    #[error("{file}: {key}: unknown metric `{metric}` (known: {names})")]
-    NoMetric { file: String, key: &'static str, metric: String, names: String },
+    #[error("{file}: {key}: unknown metric `{metric}`; {hint}")]
+    NoMetric { file: String, key: &'static str, metric: String, hint: String },
     #[error("{file}: {key}: the workload `{workload}` does not measure `{metric}`{hint}")]
     NotMeasured {
         file: String,
@@ -156,8 +156,9 @@ fn check_metrics(experiment: &Experiment, base_keys: &Layer, file: &str) -> Resu
     for (key, metric) in named {
         if metrics::find(&declared, metric).is_none() {
             let names: Vec<&str> = metrics::all(&declared).map(|m| m.name).collect();
+            let hint = nearest(metric, &names);
             let (file, metric) = (file.to_owned(), metric.clone());
-            return Err(JobError::NoMetric { file, key, metric, names: names.join(", ") });
+            return Err(JobError::NoMetric { file, key, metric, hint });
         }
         for workload in &experiment.workloads {
             let points = workload.points(experiment.sweep);
@@ -224,8 +225,10 @@ mod tests {
     fn a_metric_must_exist_and_a_program_may_not_take_its_name() {
         let error = try_job(&COMMITS.replace("seed = 7", "primary = 'speed'")).unwrap_err();
         let text = error.to_string();
-        assert!(text.starts_with("x.toml: primary: unknown metric `speed` (known: "), "{text}");
-        assert!(text.contains("commits_per_second"), "{text}");
+        // More than a message can hold.
+        let expected =
+            "x.toml: primary: unknown metric `speed`; docs/KEYS.md lists the valid names";
+        assert_eq!(text, expected);
         let also = COMMITS.replace("seed = 7", "also_judge = ['commit_latency_p99', 'speed']");
         let text = try_job(&also).unwrap_err().to_string();
         assert!(text.starts_with("x.toml: also_judge: unknown metric `speed`"), "{text}");

@@ -7,11 +7,13 @@
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
+use super::cells::cells;
 use super::drivers;
 use super::error::RunError;
 use super::job::Job;
 use super::resume;
 use super::servers;
+use super::validation;
 use super::workload_run::SharedRun;
 use crate::experiment::event::{Event, Observer};
 use crate::experiment::{clusters, conflicts, environment, state};
@@ -72,6 +74,10 @@ fn workloads(
         }
     }
     let servers = servers::open(job, params, &run_id, run.pg, run.stop, observe)?;
+    // A later workload must not be refused after others have run for hours.
+    for workload in job.experiment.workloads.iter().skip(1).filter(|_| run.start == Start::New) {
+        validation::inspect(job, workload, &cells(job, workload)?, &servers, &mut |_| {})?;
+    }
     // Claims are held to the end, also between two workloads.
     let mut claims = Claims::default();
     let shared = SharedRun {

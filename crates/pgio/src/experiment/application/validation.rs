@@ -19,9 +19,11 @@ use super::servers::{self, TargetServer};
 use super::workloads;
 use crate::config::experiment::{Experiment, Target, WorkloadSpec};
 use crate::experiment::background::Neighbor;
+use crate::experiment::conflicts;
 use crate::experiment::conflicts::ConflictError;
 use crate::experiment::event::{Event, Observer};
-use crate::experiment::{conflicts, live};
+use crate::experiment::live::{self, LiveCell};
+use crate::experiment::target::Target as OpenTarget;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::private::{self, VersionRequest};
@@ -74,13 +76,7 @@ fn validate_workload(
     let cells = cells(job, spec)?;
     let mut rules = job.experiment.rules.clone();
     rules.reset = job.experiment.reset_of(spec).clone();
-    let mut targets = BTreeMap::new();
-    for (name, server) in servers {
-        if cells.iter().any(|c| c.targets().any(|target| target == name)) {
-            let target = opening::open(job, spec, server, Purpose::Inspect, &stop, observe)?;
-            targets.insert(name.clone(), target);
-        }
-    }
+    let mut targets = inspect(job, spec, &cells, servers, observe)?;
     // In the order of a run, which takes a lock where the plan only looks whether it is free.
     let measured = targets.values().map(|target| target.identity.clone()).collect();
     refuse_changed(&measured)?;
@@ -94,6 +90,26 @@ fn validate_workload(
         validate_work(job, spec, hosts)?;
     }
     Ok(())
+}
+
+/// Opens the servers of a workload without changing them, which refuses what they lack for it. A private server has no
+/// data set before its workload begins.
+pub(super) fn inspect(
+    job: &Job,
+    spec: &WorkloadSpec,
+    cells: &[LiveCell],
+    servers: &BTreeMap<String, TargetServer>,
+    observe: &mut Observer<'_>,
+) -> Result<BTreeMap<String, OpenTarget>, OpenError> {
+    let mut targets = BTreeMap::new();
+    for (name, server) in servers.iter().filter(|(_, server)| server.cluster.is_none()) {
+        if cells.iter().any(|c| c.targets().any(|target| target == name)) {
+            let stop = Stop::new();
+            let target = opening::open(job, spec, server, Purpose::Inspect, &stop, observe)?;
+            targets.insert(name.clone(), target);
+        }
+    }
+    Ok(targets)
 }
 
 /// Refuses what other runs changed or are changing. A plan holds no claims.

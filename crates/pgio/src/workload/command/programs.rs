@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use super::error::CommandError;
 use crate::config::command::{CommandSpec, Line, Template};
-use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
+use crate::host::{Host, called};
 
 /// The search path of a command's programs, including PostgreSQL's programs outside PATH.
 pub(super) const SEARCH_PATH: &str = include_str!("paths.sh");
@@ -72,8 +72,8 @@ pub fn check(spec: &CommandSpec, lines: Lines, host: &Host) -> Result<(), Comman
         for file in named_files(program, &words[1..]) {
             if seen.insert(file.clone()) && !exists_on(host, "file", &file)? {
                 return Err(CommandError::Refused(format!(
-                    "file {file}, which `{program}` ({key}) is to read, is not on host {} or cannot be read there: put it there, or correct its path",
-                    host.name()
+                    "file {file}, which `{program}` ({key}) is to read, is not on {} or cannot be read there: put it there, or correct its path",
+                    called(host.name())
                 )));
             }
         }

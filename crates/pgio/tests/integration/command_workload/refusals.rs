@@ -137,7 +137,7 @@ fn invalid_commands_are_refused_before_anything_is_changed() {
         &format!("run = 'true'\n{metric}"),
         &[("a", "")],
     );
-    dir.compare(&text).expect(2, &["unknown metric `y` (known: x, "]);
+    dir.compare(&text).expect(2, &["unknown metric `y`; the nearest valid one is `x`"]);
 
     connect(&dsn)
         .batch_execute("CREATE SCHEMA pgio_command; CREATE TABLE pgio_command.precious ()")

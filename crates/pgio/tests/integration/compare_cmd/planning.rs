@@ -41,6 +41,12 @@ fn a_plan_refuses_what_the_server_refuses() {
         )
     };
     refused_alike(&slob(""), 4, &["setup"]);
+    // Before the first workload has run.
+    let dir = Workdir::new();
+    let both = "[[workload]]\nkind = \"commit\"\n[[workload]]";
+    dir.write("e.toml", &slob("").replace("[workload]", both));
+    dir.pgio(&["compare", "e.toml", "--out", "there"]).expect(4, &["setup"]);
+    assert!(!dir.path().join("there").exists());
     let beside = format!(
         "[targets.n1]\ndsn = {dsn:?}\n[targets.n2]\ndsn = {dsn:?}\n[workload]\nkind = \"commit\"\n\
          [[condition]]\nname = \"a\"\ntarget = \"n1\"\n\
@@ -85,7 +91,7 @@ fn missing_programs_and_scripts_are_refused() {
     let program = format!("run = [\"pgio-no-such-program\"]\n{metric}");
     let dsn = format!("dsn = {dsn:?}");
     for (keys, word) in [(script, "/no/such.sql"), (&program, "`pgio-no-such-program`")] {
-        refused_alike(&of(&dsn, keys), 4, &[word, "on host local"]);
+        refused_alike(&of(&dsn, keys), 4, &[word, "on this machine"]);
         // Nothing of a private server is needed to see it.
         let dir = Workdir::new();
         let private = format!("private = true\npg = {INSTALLED}");
