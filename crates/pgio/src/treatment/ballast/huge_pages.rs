@@ -359,9 +359,9 @@ impl Treatment for HugePages {
             let has_pages = has_huge_pages(context, &host)?;
             refuse_other_sizes("huge pages", has_pages, context)?;
             // The server that the condition restarts has not touched its buffers when the pages are taken.
-            let restarts = context.layout.settings.iter().any(|(name, _)| name == "shared_buffers");
-            let buffers = if restarts { shared_buffers(context)? } else { 0 };
-            if let Some(why) = too_little(self.leave, buffers) {
+            if context.layout.settings.iter().any(|(name, _)| name == "shared_buffers")
+                && let Some(why) = too_little(self.leave, shared_buffers(context)?)
+            {
                 let host = host.name();
                 return Err(TreatmentError::Refused(format!("no ballast on host {host}: {why}")));
             }
