@@ -23,7 +23,7 @@ use pgio_results::{CheckVerdict, Metric, Warning};
 
 /// Conditions beside the baseline in one table of secondary metrics; more do not fit into a line.
 const SIDE_BY_SIDE: usize = 2;
-const NOT_DECIDED: &str = "~ not decided: the interval includes no change.";
+pub(super) const NOT_DECIDED: &str = "~ not decided: the interval includes no change.";
 /// Marks a decided secondary change.
 const STAR: &str = "*";
 const COMMIT_PERCENTILES: [Statistic; 3] = [Statistic::P50, Statistic::P95, Statistic::P99];
