@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::answer::marked_name;
 use super::effect::{effect, needed_blocks};
-use super::format::{self, NONE};
+use super::format::{self, NONE, NOT_DECIDED};
 use super::lead::RERUN;
 use super::sentence::trust;
 use super::table::{Column, Document, Label, Remark, Table};
@@ -23,7 +23,6 @@ use pgio_results::{CheckVerdict, Metric, Warning};
 
 /// Conditions beside the baseline in one table of secondary metrics; more do not fit into a line.
 const SIDE_BY_SIDE: usize = 2;
-pub(super) const NOT_DECIDED: &str = "~ not decided: the interval includes no change.";
 /// Marks a decided secondary change.
 const STAR: &str = "*";
 const COMMIT_PERCENTILES: [Statistic; 3] = [Statistic::P50, Statistic::P95, Statistic::P99];

@@ -1,9 +1,8 @@
 //! Results of `pgio device` as a document: each test's median and spread, and for two places the
 //! ratio with its interval, worded like an experiment's table.
 
-use super::comparison::NOT_DECIDED;
 use super::effect::effect;
-use super::format::{self, NONE};
+use super::format::{self, NONE, NOT_DECIDED};
 use super::table::{Column, Document, Table};
 use crate::analysis::Verdict;
 use crate::analysis::device::{Described, TestResult};

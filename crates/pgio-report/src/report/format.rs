@@ -11,6 +11,8 @@ use pgio_results::{Metric, joint};
 
 /// Shown if there is no number.
 pub(super) const NONE: &str = "–";
+/// What `~` means.
+pub(super) const NOT_DECIDED: &str = "~ not decided: the interval includes no change.";
 
 /// At least three significant digits where they are needed (from 0.01 to 0.1: two), grouped whole numbers from 1,000;
 /// what is whole stays whole.

@@ -3,9 +3,8 @@
 //! Numbers come from `analysis::screening`; this file words them. The table has every main effect and the
 //! interactions that were detected; JSON and CSV have all.
 
-use super::comparison::NOT_DECIDED;
 use super::effect::effect;
-use super::format::{self, NONE};
+use super::format::{self, NONE, NOT_DECIDED};
 use super::margin;
 use super::table::{Column, Table};
 use crate::analysis::screening::{Conditional, Effect, LevelEffect, ScreeningResult, title};
