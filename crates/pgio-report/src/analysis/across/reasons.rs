@@ -124,7 +124,7 @@ fn counted(stored: &StoredExperiment) -> impl Iterator<Item = &Trial> {
 fn described(trial: &Trial) -> Described {
     let mut all = workload(trial);
     all.extend(data_size(trial));
-    all.extend(data_seed(trial));
+    all.extend(data_seed(trial).filter(|_| !is_private(&trial.server.target)));
     all.extend(data_rows(trial));
     all.extend(window(trial));
     all
@@ -174,7 +174,7 @@ pub(in crate::analysis) fn server(stored: &StoredExperiment) -> Described {
     let Some(trial) = of_baseline(stored) else { return Vec::new() };
     vec![
         ("server version".to_owned(), trial.server.version.clone()),
-        ("server".to_owned(), trial.server.target.clone()),
+        ("server".to_owned(), without_drawn(&trial.server.target)),
         ("shared_buffers".to_owned(), trial.server.shared_buffers.clone()),
     ]
 }
@@ -189,6 +189,32 @@ pub(in crate::analysis) fn environment(stored: &StoredExperiment) -> Described {
         for (name, value) in trial.environment.iter() {
             all.entry(name).or_insert(value);
         }
+        all.retain(|name, _| !(*name == "system_identifier" && is_private(&trial.server.target)));
     }
-    all.into_iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+    all.into_iter().map(|(name, value)| (without_drawn(name), without_drawn(value))).collect()
+}
+
+/// What a private server draws anew in each run: its directory, and with that its identifier and its data set.
+const PRIVATE: &str = "/pgio-";
+
+fn is_private(target: &str) -> bool {
+    target.contains(PRIVATE)
+}
+
+/// `/var/tmp/pgio-SJRNaQ/run` becomes `/var/tmp/pgio-*/run`.
+fn without_drawn(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut parts = text.split(PRIVATE);
+    kept.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        kept.push_str(PRIVATE);
+        match part.find('/') {
+            Some(end) if part[..end].chars().all(char::is_alphanumeric) => {
+                kept.push('*');
+                kept.push_str(&part[end..]);
+            }
+            _ => kept.push_str(part),
+        }
+    }
+    kept
 }

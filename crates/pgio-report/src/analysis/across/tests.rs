@@ -179,6 +179,28 @@ fn the_baseline_comes_first_and_unmatched_conditions_are_listed_apart() {
 }
 
 #[test]
+fn what_every_private_server_draws_is_no_difference() {
+    let of = |directory: &str| {
+        let mut stored = demo();
+        let facts = [
+            (format!("standby.{directory}/standby.fsync"), "on"),
+            ("system_identifier".to_owned(), directory),
+        ];
+        for t in &mut stored.trials {
+            t.server.target = format!("pgio on {directory}/run:5432 as postgres");
+            t.dataset.as_mut().unwrap().seed = directory.len() as u64;
+            let environment = Arc::make_mut(&mut t.environment);
+            environment.extend(facts.clone().map(|(name, value)| (name, value.to_owned())));
+        }
+        stored
+    };
+    let reasons = |a: &str, b: &str| across(&of(a), &of(b)).reasons;
+    assert_eq!(reasons("/var/tmp/pgio-SJRNaQ", "/var/tmp/pgio-x9Lw01a"), []);
+    assert_eq!(reasons("/srv/a", "/srv/bc").len(), 5);
+    assert_ne!(reasons("/var/tmp/pgio-a b/c", "/var/tmp/pgio-d e/c"), []);
+}
+
+#[test]
 fn what_differs_is_listed_gravest_first() {
     let mut a = demo();
     a.manifest.environment.insert("driver.cores".to_owned(), "2".to_owned());

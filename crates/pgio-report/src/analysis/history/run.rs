@@ -103,7 +103,7 @@ impl Run {
             primary_metric: manifest.primary_metric.clone(),
             metrics: manifest.metrics.clone(),
             work,
-            facts: lasting(facts),
+            facts,
             trials: stored.trials.len(),
             conditions: conditions.collect(),
         })
@@ -116,37 +116,6 @@ impl Run {
     pub fn condition(&self, name: &str) -> Option<&RunCondition> {
         self.conditions.iter().find(|c| c.name == name)
     }
-}
-
-/// What a private server has of its own in each run: its directory, and with that its identifier.
-const PRIVATE: &str = "/pgio-";
-
-/// Facts without the names that every run of a private server draws anew.
-fn lasting(facts: BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let private = facts.values().any(|value| value.contains(PRIVATE));
-    facts
-        .into_iter()
-        .filter(|(name, _)| !(private && name == "system_identifier"))
-        .map(|(name, value)| (without_drawn(&name), without_drawn(&value)))
-        .collect()
-}
-
-/// `/var/tmp/pgio-SJRNaQ/run` becomes `/var/tmp/pgio-*/run`.
-fn without_drawn(text: &str) -> String {
-    let mut kept = String::with_capacity(text.len());
-    let mut parts = text.split(PRIVATE);
-    kept.push_str(parts.next().unwrap_or_default());
-    for part in parts {
-        kept.push_str(PRIVATE);
-        match part.find('/') {
-            Some(end) if part[..end].chars().all(char::is_alphanumeric) => {
-                kept.push('*');
-                kept.push_str(&part[end..]);
-            }
-            _ => kept.push_str(part),
-        }
-    }
-    kept
 }
 
 #[cfg(test)]
@@ -192,21 +161,5 @@ mod tests {
         assert_eq!(condition(&stored.trials[0]).as_deref(), Some("on"));
         assert_eq!(Run::of(&stored).unwrap().facts, first.facts);
         assert_eq!(first.facts["server version"], "15.14");
-    }
-
-    #[test]
-    fn random_directories_of_a_private_server_are_not_a_change() {
-        let of = |directory: &str| {
-            let all = [
-                (format!("standby.{directory}/standby.fsync"), "on".to_owned()),
-                ("target".to_owned(), format!("pgio on {directory}/run:5432 as postgres")),
-                ("system_identifier".to_owned(), directory.to_owned()),
-            ];
-            lasting(all.into())
-        };
-        assert_eq!(of("/var/tmp/pgio-SJRNaQ"), of("/var/tmp/pgio-x9Lw01"));
-        assert_eq!(of("/var/tmp/pgio-SJRNaQ").len(), 2);
-        assert_ne!(of("/srv/a"), of("/srv/b"));
-        assert_eq!(without_drawn("/pgio-tools and /pgio-a b/c"), "/pgio-tools and /pgio-a b/c");
     }
 }
