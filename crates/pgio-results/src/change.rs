@@ -57,9 +57,6 @@ pub enum Subject {
     Standby { name: String },
     /// User-defined commands; the setting is their name.
     Command,
-    /// A change that an earlier version stored as free text.
-    #[serde(rename = "words")]
-    Text,
 }
 
 /// The setting that combines a DRBD resource's connection and protocol, which form one factor.
@@ -87,9 +84,8 @@ impl Change {
 
     /// Whether both change the same setting, possibly to different values.
     pub fn is_of_same_setting(&self, other: &Change) -> bool {
-        self.subject != Subject::Text
-            && (&self.host, &self.subject, &self.setting)
-                == (&other.host, &other.subject, &other.setting)
+        (&self.host, &self.subject, &self.setting)
+            == (&other.host, &other.subject, &other.setting)
     }
 
     /// Whether the change explains an environment fact. `storage` describes the server's
@@ -143,8 +139,7 @@ impl Change {
             Subject::Device { .. }
             | Subject::Memory
             | Subject::Link { .. }
-            | Subject::Cache
-            | Subject::Text => false,
+            | Subject::Cache => false,
         }
     }
 
@@ -165,8 +160,7 @@ impl Change {
             | Subject::Version
             | Subject::Initdb
             | Subject::Directory
-            | Subject::Command
-            | Subject::Text => None,
+            | Subject::Command => None,
         };
         [&mut self.setting, &mut self.value].into_iter().chain(subject).chain(&mut self.host)
     }
@@ -218,7 +212,6 @@ impl fmt::Display for Change {
             Subject::Directory => write!(f, "{setting} = {value}"),
             Subject::Standby { name } => write!(f, "standby {name} ({value})"),
             Subject::Command => write!(f, "command {setting}{on}"),
-            Subject::Text => f.write_str(setting),
         }
     }
 }
@@ -251,15 +244,6 @@ pub mod fact {
         format!("{role}.read_ahead")
     }
 
-    /// Whether earlier versions did not record the fact, so that it is unknown where it is absent.
-    pub fn is_recent(fact: &str) -> bool {
-        fact.ends_with(".read_ahead")
-            || fact.contains("host.vm.")
-            || is_of_standby(fact)
-            || fact == "setting.data_checksums"
-            || fact == "setting.wal_segment_size"
-    }
-
     /// A setting, as configured, of the standby in this data directory.
     pub fn standby(directory: &str, setting: &str) -> String {
         format!("{STANDBY}{directory}.{setting}")
@@ -280,7 +264,9 @@ pub mod fact {
     /// Whether a user's command may be meant to change it: settings of the kernel, and of standbys.
     pub(super) fn is_changed_by_commands(fact: &str) -> bool {
         let names = ["host.governor", "host.transparent_hugepage"];
-        is_recent(fact) && !is_setting(fact)
+        fact.ends_with(".read_ahead")
+            || fact.contains("host.vm.") && !is_setting(fact)
+            || is_of_standby(fact)
             || fact.ends_with(".scheduler")
             || names.contains(&fact)
     }

@@ -6,7 +6,7 @@
 //! condition: it is invalid and repeated. If the condition *behaves* badly, that is a result and
 //! the trial counts: discarding such trials would keep only the good trials of a bad condition.
 
-use super::model::{Check, CheckVerdict, Outcome, Trial};
+use super::model::{Check, CheckVerdict};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -400,27 +400,13 @@ pub fn remedy(id: &str) -> &'static str {
     definition(id).map_or("", |c| c.remedy)
 }
 
-/// Ids of the checks that can invalidate a trial and therefore be tolerated. Checks of behavior are
-/// accepted without effect, for experiment files from versions in which they invalidated trials.
+/// Ids of the checks that can invalidate a trial and therefore be tolerated.
 pub fn tolerable() -> Vec<&'static str> {
-    let accepted = |c: &&CheckDef| !c.invalid.is_empty() || c.kind == Kind::Behavior;
-    CHECKS.iter().filter(accepted).map(|c| c.id).collect()
+    CHECKS.iter().filter(|c| !c.invalid.is_empty()).map(|c| c.id).collect()
 }
 
 pub fn is_behavior(id: &str) -> bool {
     definition(id).is_some_and(|c| c.kind == Kind::Behavior)
-}
-
-/// Validates a trial that an earlier version marked invalid because of its condition's behavior.
-/// Returns whether the trial was invalid and is valid now.
-pub fn rejudge(trial: &mut Trial) -> bool {
-    if trial.outcome != Outcome::Complete || trial.is_valid() {
-        return false;
-    }
-    for check in trial.checks.iter_mut().filter(|c| is_behavior(&c.id)) {
-        check.verdict = check.verdict.min(CheckVerdict::Warning);
-    }
-    trial.is_valid()
 }
 
 /// Changes the verdict of a tolerated check from invalid to warning and notes it in the message.
@@ -434,7 +420,6 @@ pub fn tolerate(check: &mut Check, tolerated: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::full_trial;
 
     #[test]
     fn ids_are_unique_and_texts_are_present() {
@@ -447,22 +432,11 @@ mod tests {
     }
 
     #[test]
-    fn tolerate_accepts_checks_of_behavior() {
-        for id in ["rate-not-reached", "drbd-congested", "data-size", "foreign-load"] {
-            assert!(tolerable().contains(&id), "{id}");
+    fn only_what_can_invalidate_is_tolerated() {
+        assert!(tolerable().contains(&"foreign-load"));
+        for id in ["rate-not-reached", "drbd-congested", "data-size", "clock-skew"] {
+            assert!(!tolerable().contains(&id), "{id} only warns");
         }
-        assert!(!tolerable().contains(&"clock-skew"), "it only warns");
-    }
-
-    #[test]
-    fn a_trial_invalidated_for_its_behavior_counts_again() {
-        let mut trial = full_trial();
-        trial.checks = vec![Check::invalid("rate-not-reached", "40 %", "ask for less")];
-        assert!(rejudge(&mut trial) && trial.is_valid());
-        assert_eq!(trial.checks[0].verdict, CheckVerdict::Warning);
-        assert!(!rejudge(&mut trial), "it was already valid");
-        trial.checks.push(Check::invalid("steal", "30 %", "measure elsewhere"));
-        assert!(!rejudge(&mut trial) && !trial.is_valid());
     }
 
     #[test]

@@ -61,7 +61,7 @@ impl Change {
             | Subject::Directory
             | Subject::Standby { .. }
             | Subject::Command
-            | Subject::Text => None,
+=> None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Trials whose window several servers shared: the metrics of single servers, and their clocks.
 //!
 //! The trial's own fields describe all servers together: rates are sums, latencies are those of all operations;
-//! `model::TargetResult` is what belongs to one server. Earlier versions of pgio ignore that and see the sum.
+//! `model::TargetResult` is what belongs to one server.
 //! Metrics of one server that are compared between conditions are also among the trial's metrics, as
 //! `METRIC@TARGET`; the manifest declares them ([`declare_metrics`]).
 

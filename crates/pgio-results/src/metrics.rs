@@ -402,7 +402,6 @@ pub fn find<'a>(declared: &'a [DeclaredMetric], name: &str) -> Option<MetricDef<
 mod tests {
     use super::*;
 
-    /// Results of earlier versions are read by these names.
     #[test]
     fn stored_names_of_latencies_follow_one_pattern() {
         for class in Class::ALL {

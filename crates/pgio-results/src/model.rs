@@ -80,10 +80,6 @@ pub struct Trial {
     pub evidence: Vec<Evidence>,
     pub checks: Vec<Check>,
     pub warnings: Vec<Warning>,
-    /// An earlier version marked it invalid because of its condition's behavior; it counts now.
-    /// Determined when reading, not stored.
-    #[serde(skip)]
-    pub rejudged: bool,
 }
 
 /// What background work did during a window.
@@ -202,13 +198,11 @@ pub struct DatasetInfo {
     pub scale: String,
     pub blocks_per_table: u64,
     pub seed: u64,
-    /// Absent in records of earlier versions, which had only the default layout.
-    #[serde(default)]
     pub layout: Layout,
     /// Bytes of all tables and their indexes at the start and end of the trial.
     pub bytes_before: u64,
     pub bytes_after: u64,
-    /// Bytes of the rows from which the workload draws, if that is only a part; absent in older results.
+    /// Bytes of the rows from which the workload draws, if that is only a part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_used: Option<u64>,
 }

@@ -13,7 +13,6 @@ mod calibration;
 mod collection;
 mod creation;
 mod error;
-mod legacy;
 mod manifest;
 mod reading;
 mod resume;
@@ -40,7 +39,7 @@ pub use self::calibration::{
 pub use self::collection::collection;
 pub use self::error::StoreError;
 pub use self::manifest::{
-    ConditionInfo, MANIFEST_SCHEMA, MAX_NAME_BYTES, Manifest, Order, Resumed, Rules,
+    ConditionInfo, MANIFEST_SCHEMA, MAX_NAME_BYTES, Manifest, Resumed, Rules,
 };
 pub use self::reading::{
     NoSuchCondition, StoredExperiment, experiments, read, read_experiment, read_manifest,

@@ -104,7 +104,6 @@ pub fn full_trial() -> Trial {
         }],
         checks: vec![Check::ok("treatment-in-force", "read back before and after")],
         warnings: vec![Warning::new("a short window", "one checkpoint moves it", "lengthen it")],
-        rejudged: false,
     }
 }
 

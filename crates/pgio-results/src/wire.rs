@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(value["histograms"]["commit"]["buckets"], serde_json::json!([[17, 2], [33, 1]]));
     }
 
-    /// Names and order of all fields, as earlier versions stored them.
+    /// Names and order of all fields.
     #[test]
     fn the_stored_form_is_unchanged() {
         let mut trial = full_trial();

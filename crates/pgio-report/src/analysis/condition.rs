@@ -34,7 +34,7 @@ pub struct Condition {
     /// Their lines in trials.jsonl, counted from 1.
     #[serde(default)]
     pub counted: Vec<usize>,
-    /// Whether it could be measured; `measured` in what earlier versions wrote.
+    /// Whether it could be measured.
     #[serde(default)]
     pub state: State,
     /// Failed, invalid and badly behaved trials, compared with the baseline.

@@ -19,7 +19,7 @@ use pgio_results::change::fact;
 use pgio_results::metrics;
 use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
 use pgio_results::units::human;
-use pgio_results::{CheckVerdict, Outcome, Trial, Warning, checks};
+use pgio_results::{CheckVerdict, Outcome, Trial, Warning};
 
 /// Report degraded time that exceeds the baseline's by this share: one percentage point.
 const DEGRADED_MORE: f64 = 0.01;
@@ -36,7 +36,6 @@ pub(super) fn all(
     let manifest = &stored.manifest;
     let mut found = Vec::new();
     found.extend(torn(stored));
-    found.extend(rejudged(stored));
     found.extend(aa_differs(manifest, comparisons));
     found.extend(factors(manifest));
     found.extend(clock_cost(stored));
@@ -101,30 +100,6 @@ fn torn(stored: &StoredExperiment) -> Option<Finding> {
     stored
         .torn
         .then(|| warning("torn-record", None, message.to_owned(), "repeat the trial with --resume"))
-}
-
-/// Reports trials that an earlier version discarded because of their condition's behavior.
-fn rejudged(stored: &StoredExperiment) -> Option<Finding> {
-    let again = || stored.trials.iter().filter(|t| t.rejudged);
-    let ids: BTreeSet<&str> = again()
-        .flat_map(|t| &t.checks)
-        .filter(|c| c.verdict != CheckVerdict::Ok && checks::is_behavior(&c.id))
-        .map(|c| c.id.as_str())
-        .collect();
-    let ids: Vec<&str> = ids.into_iter().collect();
-    (again().count() > 0).then(|| {
-        warning(
-            "rejudged",
-            None,
-            format!(
-                "{} trials that an earlier pgio made invalid because of their condition's behavior ({}) \
-                 count now, and their repeats do not: discarding trials by their outcome biases the result",
-                again().count(),
-                ids.join(", ")
-            ),
-            "",
-        )
-    })
 }
 
 fn aa_differs(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Finding> {

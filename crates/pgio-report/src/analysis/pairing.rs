@@ -10,8 +10,7 @@
 //! | 1 | 120 | 60 | not repeated |
 //!
 //! `on` is paired with attempt 1 of `local` (60 : 120), `off` with attempt 0 (110 : 100). If attempt 0 of `local`
-//! failed, `off` has no pair. Earlier versions repeated a condition alone; there the baseline's last attempt
-//! completes the pair.
+//! failed, `off` has no pair.
 //!
 //! `pgio report --baseline off` makes `off` the baseline; `local`, beside which trials were repeated, is then
 //! the own baseline. `off` has no attempt 1, so attempt 1 of `on` is corrected by the change of the own
@@ -74,12 +73,7 @@ impl<'a> Arm<'a> {
         // At equal attempts the later line: a resumed experiment repeats what was interrupted.
         self.attempts.insert((at, attempt), index);
         let last = self.last.entry(at).or_insert(attempt);
-        // A trial that was repeated because of its condition's behavior still counts: replacing it by
-        // the repeat would select trials by their outcome.
-        let stays = self.attempts.get(&(at, *last)).is_some_and(|i| self.all[*i].1.rejudged);
-        if attempt >= *last && !stays {
-            *last = attempt;
-        }
+        *last = attempt.max(*last);
     }
 
     /// Whether any trial, valid or not, has this metric on record.
@@ -163,16 +157,6 @@ impl<'a> Arm<'a> {
     /// Index of an attempt of a block at a point, if it is valid.
     fn valid_attempt(&self, at: BlockPoint, attempt: u32) -> Option<usize> {
         self.attempts.get(&(at, attempt)).copied().filter(|i| self.all[*i].1.is_valid())
-    }
-
-    /// Whether a trial of the baseline is interrupted or invalid, and its last attempt stands for it, as earlier
-    /// versions repeated it: beside no other condition's attempt. A trial that failed is an outcome, and nothing
-    /// stands for it.
-    fn is_repeated_alone(&self, at: BlockPoint, attempt: u32) -> bool {
-        let trial = self.attempts.get(&(at, attempt)).map(|i| self.all[*i].1);
-        let last = self.last.get(&at).map(|last| (at, *last));
-        trial.is_some_and(|t| matches!(t.outcome, Outcome::Complete | Outcome::Interrupted))
-            && last.is_some_and(|key| !self.partner_attempts.contains(&key))
     }
 
     /// All valid attempts.
@@ -386,7 +370,7 @@ fn pair<'a>(
     let condition = condition.valid_attempt(at, ours)?;
     let Some(own) = &baseline.own_baseline else {
         // The trial beside it does not count, and a later one lies elsewhere in time.
-        if baseline.attempts.contains_key(&(at, ours)) && !baseline.is_repeated_alone(at, ours) {
+        if baseline.attempts.contains_key(&(at, ours)) {
             return None;
         }
         return paired(condition, theirs, None);

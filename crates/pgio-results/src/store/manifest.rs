@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::calibration::Calibration;
-use super::legacy;
 use crate::change::Change;
 use crate::metrics::DeclaredMetric;
 use crate::screening::Screening;
@@ -102,7 +101,7 @@ pub struct Rules {
     /// What precedes each trial: `checkpoint`, `vacuum`, `reload` or `recreate`.
     #[serde(default)]
     pub reset: String,
-    /// `before`, `spread` or `none`; empty in records of earlier versions, which always used `before`.
+    /// `before`, `spread` or `none`.
     #[serde(default)]
     pub checkpoint: String,
     /// Mean length, in seconds, of the slices in which conditions took turns; absent if each trial had a
@@ -127,21 +126,6 @@ pub struct Rules {
     /// The margin: effects smaller than this share of the baseline's value do not matter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matters: Option<f64>,
-    /// How the order of the conditions in each block was drawn; `random` in records of earlier versions.
-    #[serde(default)]
-    pub order: Order,
-}
-
-/// How the order of the conditions in each block is drawn.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Order {
-    /// Each block independently.
-    #[default]
-    Random,
-    /// The rows of a Williams design, drawn at random.
-    Balanced,
 }
 
 impl Rules {
@@ -185,23 +169,20 @@ struct StoredCondition {
     name: String,
     /// Each change as text, such as `synchronous_commit = local`.
     treatments: Vec<String>,
-    /// The same changes by fields; earlier versions stored only the text.
-    #[serde(default)]
-    changes: Option<Vec<Change>>,
+    /// The same changes by fields.
+    changes: Vec<Change>,
 }
 
 impl From<StoredCondition> for ConditionInfo {
     fn from(stored: StoredCondition) -> ConditionInfo {
-        let StoredCondition { name, treatments, changes } = stored;
-        let parse = || treatments.iter().map(|text| legacy::change(text)).collect();
-        ConditionInfo { name, changes: changes.unwrap_or_else(parse) }
+        ConditionInfo { name: stored.name, changes: stored.changes }
     }
 }
 
 impl From<ConditionInfo> for StoredCondition {
     fn from(info: ConditionInfo) -> StoredCondition {
         let treatments = info.treatments();
-        StoredCondition { name: info.name, treatments, changes: Some(info.changes) }
+        StoredCondition { name: info.name, treatments, changes: info.changes }
     }
 }
 

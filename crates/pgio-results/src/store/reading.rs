@@ -18,7 +18,6 @@ use serde::Deserialize;
 use super::error::{StoreError, io};
 use super::manifest::{MANIFEST_SCHEMA, MAX_NAME_BYTES, Manifest};
 use crate::change::Change;
-use crate::checks;
 use crate::files::{self, Directory};
 use crate::model::Trial;
 use crate::series::{SERIES_SCHEMA, Series};
@@ -285,7 +284,6 @@ pub(super) fn records(file: &File, path: &Path) -> Result<Records, StoreError> {
             Err(_) => String::from_utf8_lossy(text),
         };
         let mut trial = wire::from_json(&text, &place())?;
-        trial.rejudged = checks::rejudge(&mut trial);
         if let Some(before) = found.trials.last()
             && before.environment == trial.environment
         {

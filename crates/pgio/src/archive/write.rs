@@ -2,8 +2,7 @@
 //!
 //! An experiment is known by its run id and name. One that is stored already is left alone if nothing
 //! changed; one that was continued meanwhile, or that another version of pgio judged, is replaced. A copy with
-//! fewer trials, from before the run was continued, replaces nothing. Run ids of earlier versions are not unique
-//! among machines, so another experiment of the same id is refused.
+//! fewer trials, from before the run was continued, replaces nothing. Another experiment of the same id is refused.
 
 use std::io::Write;
 

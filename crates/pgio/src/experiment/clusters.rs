@@ -114,7 +114,6 @@ fn noted(own: &OwnDir, wait: Duration) -> Result<Vec<Note>, OwnDirError> {
         let Some(file) = own.open_file(&name)? else { continue };
         let Ok(mut lock) = LockedFile::lock(file, wait) else { continue };
         let mut text = String::new();
-        // Earlier versions create a note before they write it.
         if lock.read_to_string(&mut text).is_ok() && !text.is_empty() {
             all.push(Note { name, directory: PathBuf::from(text), _lock: lock });
         }
@@ -208,18 +207,16 @@ mod tests {
     }
 
     #[test]
-    fn a_note_appears_whole_and_an_empty_one_stays() {
+    fn a_note_appears_whole() {
         let (scratch, own) = notes();
         let here = scratch.path().join("here");
         fs::create_dir(&here).unwrap();
-        // An earlier version created it and is about to write it. While it is open, no other file has its inode.
-        let empty = own.open_or_create_file("here.cluster").unwrap();
-        forget_missing(&own).unwrap();
-        remove_noted(&own, &|_| None, &mut |_| ()).unwrap();
+        // While it is open, no other file has its inode.
+        let before = own.open_or_create_file("here.cluster").unwrap();
         note_in(&own, &here).unwrap();
-        assert_eq!(empty.metadata().unwrap().len(), 0, "it is not written in place");
+        assert_eq!(before.metadata().unwrap().len(), 0, "it is not written in place");
         let note = own.open_file("here.cluster").unwrap().unwrap();
-        assert_ne!(note.metadata().unwrap().ino(), empty.metadata().unwrap().ino());
+        assert_ne!(note.metadata().unwrap().ino(), before.metadata().unwrap().ino());
         let notes = noted(&own, Duration::ZERO).unwrap();
         assert_eq!(notes.len(), 1);
         assert_eq!((notes[0].name.to_str(), &notes[0].directory), (Some("here.cluster"), &here));

@@ -10,7 +10,6 @@ use benchmath::williams;
 
 use crate::rng::{SplitMix64, derive};
 use pgio_results::BURN_IN_BLOCK;
-use pgio_results::store::Order;
 use pgio_results::sweep::Cell;
 
 /// One trial to be run.
@@ -35,23 +34,9 @@ impl Planned {
 
 /// Plans all trials of a new experiment. A plan with more blocks begins with the same ones.
 pub fn plan(cells: usize, blocks: u32, seed: u64) -> Vec<Planned> {
-    plan_as(Order::Balanced, cells, blocks, seed)
-}
-
-/// Plans all trials in the kind of order with which the experiment began.
-pub fn plan_as(order: Order, cells: usize, blocks: u32, seed: u64) -> Vec<Planned> {
-    let mut stream = SplitMix64::new(derive(seed, "order", 0));
     let mut planned = Vec::new();
     for block in 1..=blocks {
-        let indices = match order {
-            Order::Balanced => balanced(cells, block, seed),
-            Order::Random => {
-                let mut indices: Vec<usize> = (0..cells).collect();
-                stream.shuffle(&mut indices);
-                indices
-            }
-        };
-        for (at, cell) in indices.into_iter().enumerate() {
+        for (at, cell) in balanced(cells, block, seed).into_iter().enumerate() {
             planned.push(Planned {
                 block,
                 position: u32::try_from(at + 1).expect("no sweep has four billion cells"),
@@ -155,11 +140,9 @@ mod tests {
         assert!(chi_squared < 59.0, "{seen:?}");
     }
 
-    /// An experiment that an earlier version began is continued in its own order.
     #[test]
     fn stored_orders_never_change() {
         let cells = |planned: Vec<Planned>| planned.iter().map(|p| p.cell).collect::<Vec<_>>();
-        assert_eq!(cells(plan_as(Order::Random, 3, 2, 7)), [2, 1, 0, 2, 0, 1]);
         assert_eq!(cells(plan(3, 2, 7)), [1, 0, 2, 0, 1, 2]);
     }
 

@@ -322,6 +322,5 @@ pub fn blank() -> Trial {
         evidence: Vec::new(),
         checks: Vec::new(),
         warnings: Vec::<Warning>::new(),
-        rejudged: false,
     }
 }

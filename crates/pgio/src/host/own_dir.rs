@@ -265,7 +265,7 @@ fn check_writers(stat: &Stat, path: &Path) -> Result<(), OwnDirError> {
     }
 }
 
-/// Sets the mode if it differs: earlier versions used the umask, and a umask may remove required bits.
+/// Sets the mode if it differs: a umask may remove required bits.
 fn make_private(file: &OwnedFd, stat: &Stat, private: Mode) -> Result<(), Errno> {
     let is_private = Mode::from_raw_mode(stat.st_mode) & Mode::from_raw_mode(0o777) == private;
     if stat.st_uid == geteuid().as_raw() && !is_private { fchmod(file, private) } else { Ok(()) }

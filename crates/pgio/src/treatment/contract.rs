@@ -125,7 +125,7 @@ pub struct Kind {
     pub name: &'static str,
     pub help: &'static str,
     pub parse: fn(&TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError>,
-    /// Reads a step back from a journal of this or an earlier version.
+    /// Reads a step back from a journal.
     pub(super) read: ReadStep,
 }
 

@@ -63,7 +63,6 @@ enum Line {
         schema: String,
         run: String,
         /// Where the run was: several machines may share a home directory.
-        #[serde(default)]
         machine: Machine,
         #[serde(flatten)]
         target: Box<UndoTarget>,
@@ -101,7 +100,7 @@ pub struct UndoTarget {
     /// The experiment whose conditions are put in force; empty without one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub experiment: String,
-    /// Resources that may be changed. Empty means unknown, as in journals of earlier versions.
+    /// Resources that may be changed. Empty means unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub touches: Vec<Resource>,
     /// Which of several copies of the server was changed.
@@ -217,7 +216,7 @@ impl Journal {
     }
 
     /// Replaces the record of a step. It is written like another intent of the same number, of which readers
-    /// take the last, earlier versions included.
+    /// take the last.
     pub fn amend(&mut self, number: u32, step: &Record) -> Result<(), JournalError> {
         self.write_intent(number, step)?;
         self.steps.iter_mut().filter(|(n, _)| *n == number).for_each(|(_, s)| *s = step.clone());

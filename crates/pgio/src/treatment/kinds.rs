@@ -71,7 +71,7 @@ mod tests {
     use super::super::cache;
     use super::*;
 
-    /// One record of each shape that earlier versions wrote.
+    /// One record of each shape.
     const RECORDS: &str = include_str!("kinds/records.jsonl");
 
     fn records() -> impl Iterator<Item = Record> {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_earlier_journals_are_read_and_written_unchanged() {
+    fn steps_of_a_journal_are_read_and_written_unchanged() {
         for record in records() {
             let step = read_step(&record).unwrap_or_else(|e| panic!("{e}: {record:?}"));
             assert_eq!(step.record(), record);

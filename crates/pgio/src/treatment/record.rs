@@ -1,6 +1,6 @@
 //! A step as the journal keeps it: JSON that only the treatment of its kind reads back.
 //!
-//! The fields are a stored format: a journal of an earlier version must still be undone. Next:
+//! The fields are a stored format. Next:
 //! [`super::step`], the typed side.
 
 use std::fmt;

@@ -77,7 +77,7 @@ fn a_planted_step_is_found_from_directories_and_from_the_database_alike() {
         13
     );
 
-    // Another experiment of the same id, as earlier versions drew it on two machines at once.
+    // Another experiment of the same id.
     let manifest = dir.path().join("all/run-0007/manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();
     let other = text.replacen("\"seed\": ", "\"seed\": 9", 1);

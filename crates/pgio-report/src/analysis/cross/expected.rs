@@ -95,8 +95,7 @@ pub(super) fn verdict(differences: &[String], unread: Option<&str>) -> Option<Ch
     })
 }
 
-/// Options of a DRBD connection disappear with the connection, which its protocol already reports. An
-/// experiment that an earlier version began lacks facts that it did not record.
+/// Options of a DRBD connection disappear with the connection, which its protocol already reports.
 fn is_unknown(name: &str, values: [Option<&str>; 2]) -> bool {
-    (fact::is_drbd_network(name) || fact::is_recent(name)) && values.contains(&None)
+    fact::is_drbd_network(name) && values.contains(&None)
 }

@@ -137,16 +137,3 @@ fn against_another_condition_a_repeat_counts_by_the_baseline_beside_it() {
     ];
     assert_eq!(against_off(&both), [(48.0, 88.0)]);
 }
-
-#[test]
-fn a_trial_repeated_for_its_outcome_counts_with_its_first_value() {
-    let mut trials: Vec<Trial> = [("local", 100.0), ("on", 20.0), ("on", 60.0)]
-        .iter()
-        .map(|(name, rate)| trial(name, 1, &[(RATE, *rate)]))
-        .collect();
-    trials[1].rejudged = true;
-    trials[2].place.as_mut().unwrap().attempt = 1;
-    let stored = experiment(&["local", "on"], trials);
-    let arms = arms(&stored.manifest, &stored.trials);
-    assert_eq!(values(&PairedArms::new(&arms["on"], &arms["local"]).values(RATE)), [(20.0, 100.0)]);
-}

@@ -20,7 +20,7 @@ use crate::experiment::application::{
     ConditionChange, Job, PlanNote, PlannedChange, Preview, Unchecked, WorkloadPreview, cells,
 };
 use crate::experiment::live::LiveCell;
-use crate::experiment::plan::plan_as;
+use crate::experiment::plan::plan;
 use crate::experiment::state;
 use crate::host::{LOCAL, called};
 use crate::treatment;
@@ -161,7 +161,7 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>, ord
     let per_block = u32::try_from(cells.len()).unwrap_or(u32::MAX);
     let (blocks, trials) = (e.blocks, per_block.saturating_mul(e.blocks));
     if order {
-        for p in plan_as(job.order, cells.len(), blocks, job.seed) {
+        for p in plan(cells.len(), blocks, job.seed) {
             let title = &cells[p.cell].title;
             add(text, &format!("  block {:2}, trial {}, {each}: {title}", p.block, p.position));
         }

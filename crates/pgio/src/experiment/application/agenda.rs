@@ -7,7 +7,7 @@ use super::job::Job;
 use crate::config::experiment::{self, Target, WorkloadSpec};
 use crate::experiment::judging::{self, Judge};
 use crate::experiment::live::LiveCell;
-use crate::experiment::plan::{Planned, burn_in, plan_as};
+use crate::experiment::plan::{Planned, burn_in, plan};
 use crate::experiment::run::{self, Rules, StoredAttempts};
 use pgio_results::store::StoredExperiment;
 use pgio_results::sweep::Cell;
@@ -35,7 +35,7 @@ impl Agenda {
         earlier: Option<&StoredExperiment>,
     ) -> Agenda {
         let e = &job.experiment;
-        let mut plan = plan_as(job.order, cells.len(), rules.max_blocks, job.seed);
+        let mut plan = plan(cells.len(), rules.max_blocks, job.seed);
         if e.burns_in(spec) {
             plan.insert(0, burn_in(baseline_cell(e, cells)));
         }

@@ -15,7 +15,6 @@ use crate::experiment::state;
 use crate::treatment::{self, Parsed, TreatmentError};
 use crate::workload::command;
 use pgio_results::screening::Screening;
-use pgio_results::store::Order;
 use pgio_results::{checks, joint, metrics};
 
 #[derive(Debug, thiserror::Error)]
@@ -46,8 +45,6 @@ pub struct Job {
     pub experiment: Experiment,
     pub(super) text: String,
     pub seed: u64,
-    /// How the order in each block is drawn; that of the stored experiment if one is resumed.
-    pub order: Order,
     pub treatments: Parsed,
     /// The factors as they are stored, if the file has factors.
     pub screening: Option<Screening>,
@@ -85,7 +82,6 @@ impl Job {
             experiment,
             text,
             seed,
-            order: Order::Balanced,
             treatments,
             screening,
             base_keys,

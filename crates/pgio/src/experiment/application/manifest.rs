@@ -98,7 +98,6 @@ pub(super) fn manifest(
             also_judge: rules.question.also_judge.clone(),
             effect: rules.question.effect,
             matters: rules.question.matters,
-            order: job.order,
         },
         resumed: Vec::new(),
         sweep,

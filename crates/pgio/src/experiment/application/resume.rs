@@ -56,7 +56,6 @@ pub fn job(
     let text = larger.apply_to(&text)?;
     let mut job = Job::parse(&text, &shown, &stem, base_keys)?;
     job.seed = manifest.seed;
-    job.order = manifest.rules.order;
     if !job.experiment.workloads.iter().any(|w| job.dir_of(dir, w) == found) {
         // Otherwise everything would start again, beside the existing results.
         return Err(if found == dir {
@@ -442,7 +441,6 @@ mod tests {
         let seed = store::read_manifest(&dir).unwrap().seed;
         let again = resumed(&dir, BlockLimits::default()).unwrap();
         assert_eq!((again.seed, again.experiment.name.as_str()), (seed, "x"));
-        assert_eq!(again.order, store::Order::Random, "as earlier versions drew it");
         check_file(&again, &dir, &BTreeMap::new()).unwrap();
         let larger = resumed(&dir, BlockLimits { blocks: Some(8), max_blocks: None }).unwrap();
         assert_eq!(larger.experiment.blocks, 8);

@@ -23,8 +23,7 @@ pub(super) struct OptionsStep {
     /// By umount and mount, as opposed to a remount.
     pub(super) by_mount: bool,
     pub(super) settings: Vec<Setting>,
-    /// The mount as it was after the change by umount and mount. Unknown until then, and in journals of
-    /// earlier versions.
+    /// The mount as it was after the change by umount and mount. Unknown until then.
     pub(super) changed: Option<Mounted>,
 }
 

@@ -35,7 +35,6 @@ pub(super) struct MountSpec {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "by", rename = "place")]
 pub(super) struct PlaceStep {
-    #[serde(rename = "spot")]
     pub(super) mount: MountSpec,
     /// A directory of the server's, whose owner and rights the new one gets.
     pub(super) owner: String,
@@ -47,7 +46,6 @@ pub(super) struct PlaceStep {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "by", rename = "tablespace")]
 pub(super) struct TablespaceStep {
-    #[serde(rename = "spot")]
     pub(super) mount: MountSpec,
     #[serde(skip)]
     pub(super) label: Label,
@@ -57,7 +55,6 @@ pub(super) struct TablespaceStep {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "by", rename = "move")]
 pub(super) struct MoveStep {
-    #[serde(rename = "spot")]
     pub(super) mount: MountSpec,
     /// The database of the data set.
     pub(super) database: String,

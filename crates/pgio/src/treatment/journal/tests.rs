@@ -187,7 +187,7 @@ fn a_journal_of_another_server_does_not_block_a_run() {
         let error = checked(&connects(&[connect]), &set(&[resource])).unwrap_err();
         assert!(matches!(error, JournalError::Unfinished(_)), "{connect} {resource}: {error}");
     }
-    // One of an earlier version, which does not say.
+    // One that does not say.
     on(dir.path(), "host=c").intent(&step("x")).unwrap_err();
     let mut old = Journal::new(dir.path(), "r2");
     old.set_target(server("host=c")).unwrap();

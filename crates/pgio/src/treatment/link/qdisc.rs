@@ -73,12 +73,9 @@ pub(super) fn not_restored<'a>(kinds: &'a [String], default: &str) -> Option<&'a
     kinds.iter().map(String::as_str).find(|kind| !is_restored(kind))
 }
 
-/// Whether the kernel's own qdiscs are what they were, both as [`own_kinds`] with blanks between them. Journals of
-/// earlier versions have the root's alone.
+/// Whether the kernel's own qdiscs are what they were, both as [`own_kinds`] with blanks between them.
 pub(super) fn is_as_before(prior: &str, found: &str) -> bool {
-    prior == found
-        || found.split(' ').next() == Some(prior)
-        || [prior, found].iter().any(|kinds| OF_DOWN.contains(kinds))
+    prior == found || [prior, found].iter().any(|kinds| OF_DOWN.contains(kinds))
 }
 
 /// Seconds, shares and bytes per second, in objects whose names differ by version.

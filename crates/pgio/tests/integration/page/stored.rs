@@ -331,7 +331,6 @@ pub(super) fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) 
         evidence,
         checks,
         warnings,
-        rejudged: false,
     };
     (trial, series)
 }
