@@ -84,8 +84,7 @@ impl Change {
 
     /// Whether both change the same setting, possibly to different values.
     pub fn is_of_same_setting(&self, other: &Change) -> bool {
-        (&self.host, &self.subject, &self.setting)
-            == (&other.host, &other.subject, &other.setting)
+        (&self.host, &self.subject, &self.setting) == (&other.host, &other.subject, &other.setting)
     }
 
     /// Whether the change explains an environment fact. `storage` describes the server's
@@ -136,10 +135,9 @@ impl Change {
             // What a user's command changes is unknown; pgio has no treatment of its own for these.
             Subject::Command => fact::is_changed_by_commands(fact),
             // No fact of the environment shows these.
-            Subject::Device { .. }
-            | Subject::Memory
-            | Subject::Link { .. }
-            | Subject::Cache => false,
+            Subject::Device { .. } | Subject::Memory | Subject::Link { .. } | Subject::Cache => {
+                false
+            }
         }
     }
 

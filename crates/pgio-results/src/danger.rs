@@ -60,8 +60,7 @@ impl Change {
             | Subject::Version
             | Subject::Directory
             | Subject::Standby { .. }
-            | Subject::Command
-=> None,
+            | Subject::Command => None,
         }
     }
 }

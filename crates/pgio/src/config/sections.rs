@@ -171,7 +171,7 @@ pub static EXPERIMENT: SectionDef = SectionDef {
 
 pub static TARGET: SectionDef = SectionDef {
     title: "[target], [targets.NAME]",
-    about: "The server, or several servers that conditions select by `target`. Without a target, pgio.conf and then the PG* variables apply. [targets] may have an `inventory`, an array of names or a command that prints them (Ansible, kubectl, Slurm), and keys for each node with {name} and {address} in them; `group` selects a group of Ansible's.",
+    about: "The server, or several servers that conditions select by `target`. Without a target, pgio.conf and then the PG* variables apply. [targets] may have an `inventory`, an array of names or a command that prints one host a line, and keys for each node with {name} in them.",
     keys: &[
         key(
             "dsn",
@@ -279,7 +279,7 @@ pub static STANDBY: SectionDef = SectionDef {
 
 pub static HOST: SectionDef = SectionDef {
     title: "[hosts.NAME]",
-    about: "A machine that pgio observes or that a condition changes. `local` is always this machine. [hosts] may have an `inventory`, as [targets] may; `ssh` is then \"{address}\" unless set.",
+    about: "A machine that pgio observes or that a condition changes. `local` is always this machine. [hosts] may have an `inventory`, as [targets] may; `ssh` is then \"{name}\" unless set.",
     keys: &[
         key("ssh", "a destination such as postgres@db1", "this machine", "destination for ssh"),
         key("ssh_config", "a path", "~/.ssh/config", "configuration file for ssh"),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::config::ConfigError;
-use crate::config::inventory::expand::expand;
+use crate::config::inventory::expand;
 use crate::host::exec::{CommandLine, Exec, Tied};
 use crate::pg::words;
 

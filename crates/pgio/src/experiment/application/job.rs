@@ -78,15 +78,7 @@ impl Job {
         })?;
         let seed = experiment.seed.unwrap_or_else(state::new_seed);
         let text = text.to_owned();
-        Ok(Job {
-            experiment,
-            text,
-            seed,
-            treatments,
-            screening,
-            base_keys,
-            drivers: None,
-        })
+        Ok(Job { experiment, text, seed, treatments, screening, base_keys, drivers: None })
     }
 
     /// Returns the directory of a workload's results.
