@@ -17,8 +17,6 @@ mod fetch_tests;
 mod http;
 #[cfg(feature = "download")]
 mod meter;
-#[cfg(feature = "download")]
-mod repository;
 #[cfg(test)]
 #[cfg(feature = "download")]
 mod test_server;
@@ -71,8 +69,8 @@ fn fetch_into_cache(
     stop: &Stop,
     observer: Observer<'_>,
 ) -> Result<(), DownloadError> {
-    let repository = repository::Repository::from_environment();
-    fetch::into_cache(build, &repository, cache, server, stop, observer)
+    let url = build.address(builds::mirror().as_deref());
+    fetch::into_cache(build, (&http::Client::new(), &url), cache, server, stop, observer)
 }
 
 #[cfg(not(feature = "download"))]

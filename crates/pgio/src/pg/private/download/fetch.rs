@@ -1,13 +1,12 @@
 //! Fetches a build into the cache: downloads it, checks the hash, unpacks it, and renames the directory
 //! last, so that the cache never contains an incomplete server.
 //!
-//! One process at a time fetches a version; other processes wait for it. The archive is kept as
-//! `NAME.part` until it is unpacked, so that the next run resumes an interrupted download. A build whose server
-//! was removed by a clean-up of the cache is replaced.
+//! One process at a time fetches a version; other processes wait for it. A build whose server was removed by a
+//! clean-up of the cache is replaced.
 
 use std::env;
-use std::fs::{self, File};
-use std::io::{self, Read, Seek};
+use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,9 +17,8 @@ use sha2::{Digest, Sha256};
 use super::super::progress::{Observer, Progress};
 use super::builds::{Build, is_complete};
 use super::error::DownloadError;
-use super::http::HttpError;
+use super::http::Client;
 use super::meter::Meter;
-use super::repository::Repository;
 use super::unpack::unpack;
 use crate::host::lock::{LockError, LockFile};
 use crate::host::own_dir::{DirMode, OwnDir, check_tree};
@@ -34,7 +32,7 @@ const PARTS: [&str; 3] = ["bin", "lib", "share"];
 
 pub(super) fn into_cache(
     build: &Build,
-    repository: &Repository,
+    (client, url): (&Client, &str),
     cache: &Path,
     server: &Path,
     stop: &Stop,
@@ -48,32 +46,16 @@ pub(super) fn into_cache(
         // Do not depend on root's umask.
         open_to_all(cache).map_err(at(cache))?;
     }
-    let _lock = lock(Arc::clone(&own), cache, build, LOCK_TIMEOUT, stop)?;
+    let _lock = lock(own, cache, build, LOCK_TIMEOUT, stop)?;
     // Another process may have fetched it while we waited.
     if is_complete(server) {
         return Ok(());
     }
     let is_incomplete = exists_incomplete(server)?;
-    let name = format!("postgresql-{version}-{}.part", env::consts::ARCH);
-    let path = cache.join(&name);
-    let mut part = Part { file: own.open_or_create_file(&name)?, path: &path };
-    let archive = match archive(build, pinned, repository, &mut part, observer) {
-        Ok(archive) => archive,
-        Err(error) => {
-            // Nothing can be made of these bytes.
-            let useless = match &error {
-                DownloadError::WrongHash { .. } => true,
-                DownloadError::Transfer { source, .. } => {
-                    matches!(source, HttpError::TooLarge { .. })
-                }
-                _ => false,
-            };
-            if useless || part.file.metadata().is_ok_and(|part| part.len() == 0) {
-                own.remove_file(&name)?;
-            }
-            return Err(error);
-        }
-    };
+    let mut meter = Meter::new(version, observer);
+    let archive = client.fetch(url, &mut |received, total| meter.count(received, total));
+    let archive = archive.map_err(|source| DownloadError::Transfer { version, source })?;
+    check(build, pinned, &archive)?;
     observer(&Progress::Unpack(version));
     let prefix = format!(".fetch-{version}-");
     remove_leftovers(cache, &prefix).map_err(at(cache))?;
@@ -86,8 +68,7 @@ pub(super) fn into_cache(
         // It is removed with the scratch directory.
         fs::rename(server, work.path().join("incomplete")).map_err(at(server))?;
     }
-    fs::rename(&unpacked, server).map_err(at(server))?;
-    Ok(own.remove_file(&name)?)
+    fs::rename(&unpacked, server).map_err(at(server))
 }
 
 /// Whether a part of a build is there. Anything else may be the user's and is refused.
@@ -136,64 +117,6 @@ fn lock(
     })
 }
 
-/// The partial file of the archive.
-struct Part<'a> {
-    file: File,
-    path: &'a Path,
-}
-
-impl Part<'_> {
-    fn read(&mut self) -> Result<Vec<u8>, DownloadError> {
-        let mut bytes = Vec::new();
-        let read = self.file.rewind().and_then(|()| self.file.read_to_end(&mut bytes));
-        read.map_err(at(self.path))?;
-        Ok(bytes)
-    }
-}
-
-/// Returns the bytes of the archive after checking their hash. The file is not read again.
-fn archive(
-    build: &Build,
-    pinned: &'static str,
-    repository: &Repository,
-    part: &mut Part<'_>,
-    observer: Observer<'_>,
-) -> Result<Vec<u8>, DownloadError> {
-    let held = part.read()?;
-    // The file is complete if an earlier run ended during unpacking.
-    if check(build, pinned, &held).is_ok() {
-        return Ok(held);
-    }
-    let resumes = !held.is_empty();
-    let first = complete(build, pinned, repository, part, observer);
-    if !resumes || !matches!(first, Err(DownloadError::WrongHash { .. })) {
-        return first;
-    }
-    // The first bytes are from an earlier run and may belong to another file.
-    part.file.set_len(0).map_err(at(part.path))?;
-    complete(build, pinned, repository, part, observer)
-}
-
-fn complete(
-    build: &Build,
-    pinned: &'static str,
-    repository: &Repository,
-    part: &mut Part<'_>,
-    observer: Observer<'_>,
-) -> Result<Vec<u8>, DownloadError> {
-    let mut meter = Meter::new(build.version(), observer);
-    let fetched = repository.fetch(build, &mut part.file, &mut |held, total| {
-        meter.count(held, total);
-    });
-    fetched.map_err(|source| match source {
-        HttpError::Write(source) => at(part.path)(source),
-        source => DownloadError::Transfer { version: build.version(), source },
-    })?;
-    let archive = part.read()?;
-    check(build, pinned, &archive)?;
-    Ok(archive)
-}
-
 fn check(build: &Build, pinned: &'static str, archive: &[u8]) -> Result<(), DownloadError> {
     let found: String = Sha256::digest(archive).iter().map(|b| format!("{b:02x}")).collect();
     if found == pinned {
@@ -231,7 +154,6 @@ fn open_to_all(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::http::Client;
     use super::*;
 
     #[test]
@@ -263,9 +185,8 @@ mod tests {
         let cache = tempfile::TempDir::new().unwrap();
         let build = Build { major: 18, minor: 6, sha256: &[("another-cpu", "")] };
         let server = cache.path().join("server");
-        let repository = Repository::new(Client::with_pause(Duration::ZERO), None);
-        let error =
-            into_cache(&build, &repository, cache.path(), &server, &Stop::new(), &mut |_| {});
+        let from = (&Client::new(), "");
+        let error = into_cache(&build, from, cache.path(), &server, &Stop::new(), &mut |_| {});
         let error = error.unwrap_err();
         let message = error.to_string();
         assert!(message.contains("PGIO_BINDIR") && message.contains("18.6"), "{message}");

@@ -1,6 +1,5 @@
 //! Tests of fetching a build into the cache, from a local server.
 
-use std::env;
 use std::error::Error as _;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -14,7 +13,6 @@ use super::builds::Build;
 use super::error::DownloadError;
 use super::fetch::into_cache;
 use super::http::Client;
-use super::repository::Repository;
 use super::test_server::{Reply, TestServer};
 use super::unpack::SAMPLE;
 use crate::host::stop::Stop;
@@ -34,21 +32,12 @@ impl Cache {
         self.0.path().join("server")
     }
 
-    fn part(&self) -> PathBuf {
-        self.0.path().join(format!("postgresql-18.6-{}.part", env::consts::ARCH))
-    }
-
-    fn holds_part(&self, bytes: &[u8]) {
-        fs::write(self.part(), bytes).unwrap();
-        fs::set_permissions(self.part(), fs::Permissions::from_mode(0o600)).unwrap();
-    }
-
     fn fetch(&self, from: &TestServer) -> (Result<(), DownloadError>, Vec<Progress>) {
-        let repository = Repository::new(Client::with_pause(Duration::ZERO), Some(&from.url));
+        let (client, url) = (Client::with_pause(Duration::ZERO), BUILD.address(Some(&from.url)));
         let mut seen = Vec::new();
         let mut observer = |progress: &Progress| seen.push(progress.clone());
         let (cache, server, stop) = (self.0.path(), self.server(), Stop::new());
-        let fetched = into_cache(&BUILD, &repository, cache, &server, &stop, &mut observer);
+        let fetched = into_cache(&BUILD, (&client, &url), cache, &server, &stop, &mut observer);
         (fetched, seen)
     }
 
@@ -59,12 +48,12 @@ impl Cache {
 }
 
 #[test]
-fn an_interrupted_download_is_resumed_checked_and_unpacked() {
+fn a_build_is_downloaded_checked_and_unpacked() {
     let (cache, repository) =
-        (Cache::new(), TestServer::start(SAMPLE, &[Reply::Cut(200), Reply::Range]));
+        (Cache::new(), TestServer::start(SAMPLE, &[Reply::Cut(200), Reply::Whole]));
     let (fetched, seen) = cache.fetch(&repository);
     fetched.unwrap();
-    assert_eq!(repository.ranges(), [None, Some(200)]);
+    assert_eq!(repository.paths().len(), 2, "the broken download started over");
     assert!(repository.paths()[0].ends_with("-18.6.0.jar"), "{:?}", repository.paths());
     let postgres = cache.server().join("bin/postgres");
     assert!(fs::read_to_string(&postgres).unwrap().contains("PostgreSQL"));
@@ -84,30 +73,8 @@ fn an_interrupted_download_is_resumed_checked_and_unpacked() {
 }
 
 #[test]
-fn a_partial_file_of_an_earlier_run_is_used() {
-    // The first half.
-    let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::Range]));
-    cache.holds_part(&SAMPLE[..300]);
-    cache.fetch(&repository).0.unwrap();
-    assert_eq!(repository.ranges(), [Some(300)]);
-
-    // All of it.
-    let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::Range]));
-    cache.holds_part(SAMPLE);
-    cache.fetch(&repository).0.unwrap();
-    assert!(repository.ranges().is_empty());
-
-    // The first half of another file.
-    let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::Range]));
-    cache.holds_part(&[7; 300]);
-    cache.fetch(&repository).0.unwrap();
-    assert_eq!(repository.ranges(), [Some(300), None]);
-    assert_eq!(cache.names(), ["server"]);
-}
-
-#[test]
 fn a_build_without_its_server_is_replaced_and_other_files_are_refused() {
-    let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::Range]));
+    let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::Whole]));
     cache.fetch(&repository).0.unwrap();
     let postgres = cache.server().join("bin/postgres");
     // A clean-up removes files that were not used for long, and then perhaps empty directories.
@@ -119,7 +86,7 @@ fn a_build_without_its_server_is_replaced_and_other_files_are_refused() {
     assert!(postgres.is_file());
     assert_eq!(cache.names(), ["server"], "no scratch directory");
     cache.fetch(&repository).0.unwrap();
-    assert_eq!(repository.ranges(), [None; 3], "the complete build is kept");
+    assert_eq!(repository.paths().len(), 3, "the complete build is kept");
 
     let refused = || {
         let refused = cache.fetch(&repository).0.unwrap_err();
@@ -136,32 +103,19 @@ fn a_build_without_its_server_is_replaced_and_other_files_are_refused() {
     symlink(&elsewhere, cache.server()).unwrap();
     refused();
     assert!(elsewhere.join("lib").is_dir());
-    assert_eq!(repository.ranges().len(), 3, "refused before the download");
+    assert_eq!(repository.paths().len(), 3, "refused before the download");
 }
 
 #[test]
 fn a_wrong_hash_leaves_nothing_behind() {
     let mut other = SAMPLE.to_owned();
     other[100] ^= 1;
-    let (cache, repository) = (Cache::new(), TestServer::start(&other, &[Reply::Range]));
+    let (cache, repository) = (Cache::new(), TestServer::start(&other, &[Reply::Whole]));
     let refused = cache.fetch(&repository).0.unwrap_err();
     assert!(matches!(refused, DownloadError::WrongHash { .. }), "{refused:?}");
     assert!(refused.to_string().contains(HASH), "{refused}");
     assert!(cache.names().is_empty(), "{:?}", cache.names());
-    assert_eq!(repository.ranges(), [None], "the same file would come again");
-}
-
-#[test]
-fn an_interrupted_download_keeps_its_partial_file() {
-    let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::WholeCut(250)]));
-    let failed = cache.fetch(&repository).0.unwrap_err();
-    assert!(failed.to_string().contains("PGIO_BINDIR"), "{failed}");
-    assert!(matches!(failed, DownloadError::Transfer { .. }), "{failed:?}");
-    assert_eq!(fs::read(cache.part()).unwrap(), SAMPLE[..250]);
-
-    let repository = TestServer::start(SAMPLE, &[Reply::Range]);
-    cache.fetch(&repository).0.unwrap();
-    assert_eq!(repository.ranges(), [Some(250)]);
+    assert_eq!(repository.paths().len(), 1, "the same file would come again");
 }
 
 #[test]
@@ -169,13 +123,13 @@ fn a_refused_download_leaves_nothing_behind() {
     let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::Status(404)]));
     let refused = cache.fetch(&repository).0.unwrap_err();
     assert!(matches!(refused, DownloadError::Transfer { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("PGIO_BINDIR"), "{refused}");
     assert!(cache.names().is_empty(), "{:?}", cache.names());
 }
 
 #[test]
 fn a_download_without_an_end_leaves_nothing_behind() {
     let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::Huge]));
-    cache.holds_part(&SAMPLE[..250]);
     let refused = cache.fetch(&repository).0.unwrap_err();
     assert!(refused.source().unwrap().to_string().contains("larger than any build"), "{refused:?}");
     assert!(cache.names().is_empty(), "{:?}", cache.names());

@@ -1,33 +1,26 @@
-//! Downloads one file over HTTP into a partial file, and resumes where an earlier attempt ended.
+//! Downloads one file over HTTP into memory. A broken download starts over: a build has some 20 MB.
 //!
-//! Received bytes stay in the partial file in any case: after a lost connection, this module or the next
-//! run of pgio resumes with a Range request. The caller checks the hash of the content, so no
-//! If-Range is needed.
-//!
-//! Proxies come from the usual environment variables (HTTPS_PROXY, ALL_PROXY, NO_PROXY).
+//! The caller checks the hash of the content. Proxies come from the usual environment variables (HTTPS_PROXY,
+//! ALL_PROXY, NO_PROXY).
 
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use rustls::crypto::ring;
-use ureq::http::{Response, StatusCode, Uri, header};
+use ureq::Agent;
+use ureq::http::{StatusCode, Uri};
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
-use ureq::{Agent, Body};
 
 use pgio_connect::interrupt;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeout for a server that sends nothing; then the request is repeated.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum number of consecutive attempts without a byte, after the first.
-const MAX_RETRIES: u32 = 3;
-/// Maximum number of attempts in total.
-const MAX_ATTEMPTS: u32 = 50;
+const ATTEMPTS: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Ten times the largest build; a server must not fill the disk.
+/// Ten times the largest build; a server must not fill the memory.
 const MAX_BYTES: u64 = 200_000_000;
 
 #[derive(Debug, thiserror::Error)]
@@ -38,13 +31,9 @@ pub enum HttpError {
     Status { url: String, status: StatusCode },
     #[error("the transfer of {url} was interrupted after {received} bytes")]
     Cut { url: String, received: u64, source: io::Error },
-    #[error("cannot fetch {url}: the server sent another part of the file than requested")]
-    WrongRange { url: String },
     #[error("{url} is larger than any build of PostgreSQL ({MAX_BYTES} bytes)")]
     TooLarge { url: String },
-    #[error("cannot write the downloaded file")]
-    Write(#[source] io::Error),
-    #[error("the download was stopped; the next run resumes it")]
+    #[error("the download was stopped")]
     Stopped,
 }
 
@@ -66,16 +55,11 @@ impl HttpError {
                 status.is_server_error()
                     || matches!(
                         *status,
-                        StatusCode::REQUEST_TIMEOUT
-                            | StatusCode::TOO_MANY_REQUESTS
-                            | StatusCode::RANGE_NOT_SATISFIABLE
+                        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
                     )
             }
             HttpError::Cut { .. } => true,
-            HttpError::WrongRange { .. }
-            | HttpError::TooLarge { .. }
-            | HttpError::Write(_)
-            | HttpError::Stopped => false,
+            HttpError::TooLarge { .. } | HttpError::Stopped => false,
         }
     }
 }
@@ -116,86 +100,61 @@ impl Client {
         Client { agent: config.new_agent(), pause, is_stopped: interrupt::must_end_wait }
     }
 
-    /// Completes the partial file. `count` receives its size so far and the size of the whole file.
+    /// Returns the file. `count` receives the bytes so far and the size of the whole file.
     pub(super) fn fetch(
         &self,
         url: &str,
-        part: &mut File,
         count: &mut dyn FnMut(u64, Option<u64>),
-    ) -> Result<(), HttpError> {
-        let mut silent = 0;
-        for _ in 0..MAX_ATTEMPTS {
-            if (self.is_stopped)() {
-                return Err(HttpError::Stopped);
+    ) -> Result<Vec<u8>, HttpError> {
+        let mut pause = self.pause;
+        for _ in 1..ATTEMPTS {
+            match self.attempt(url, count) {
+                Err(error) if error.is_transient() => thread::sleep(pause),
+                done => return done,
             }
-            let held = part.seek(SeekFrom::End(0)).map_err(HttpError::Write)?;
-            let failed = match self.attempt(url, held, part, count) {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
-            };
-            let now = part.metadata().map_err(HttpError::Write)?.len();
-            silent = if now > held { 0 } else { silent + 1 };
-            if !failed.is_transient() || silent > MAX_RETRIES {
-                return Err(failed);
-            }
-            thread::sleep(self.pause * 2_u32.pow(silent.saturating_sub(1)));
+            pause *= 2;
         }
-        Err(HttpError::Cut {
-            url: shown(url),
-            received: part.metadata().map_err(HttpError::Write)?.len(),
-            source: io::ErrorKind::UnexpectedEof.into(),
-        })
+        self.attempt(url, count)
     }
 
     fn attempt(
         &self,
         url: &str,
-        held: u64,
-        part: &mut File,
         count: &mut dyn FnMut(u64, Option<u64>),
-    ) -> Result<(), HttpError> {
-        let mut request = self.agent.get(url);
-        if held > 0 {
-            request = request.header(header::RANGE, format!("bytes={held}-"));
+    ) -> Result<Vec<u8>, HttpError> {
+        if (self.is_stopped)() {
+            return Err(HttpError::Stopped);
         }
         let failed = |e| HttpError::Request { url: shown(url), source: Box::new(e) };
-        let mut response = request.call().map_err(failed)?;
-        let start = match response.status() {
-            StatusCode::PARTIAL_CONTENT if first_byte(&response) == Some(held) => held,
-            StatusCode::PARTIAL_CONTENT => {
-                return Err(HttpError::WrongRange { url: shown(url) });
-            }
-            // A server without ranges sends the whole file again.
-            StatusCode::OK => {
-                start_over(part)?;
-                0
-            }
-            status => {
-                // The partial file is not the beginning of that file.
-                if status == StatusCode::RANGE_NOT_SATISFIABLE {
-                    start_over(part)?;
-                }
-                return Err(HttpError::Status { url: shown(url), status });
-            }
-        };
-        let total = response.body().content_length().and_then(|rest| start.checked_add(rest));
+        let mut response = self.agent.get(url).call().map_err(failed)?;
+        if response.status() != StatusCode::OK {
+            return Err(HttpError::Status { url: shown(url), status: response.status() });
+        }
+        let total = response.body().content_length();
         let mut body = response.body_mut().as_reader();
-        let mut go_on = |received, total| {
+        let mut file = Vec::new();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let received = file.len() as u64;
+            if received.max(total.unwrap_or(0)) > MAX_BYTES {
+                return Err(HttpError::TooLarge { url: shown(url) });
+            }
             count(received, total);
-            !(self.is_stopped)()
-        };
-        copy(url, &mut body, part, (start, total), &mut go_on)
+            if (self.is_stopped)() {
+                return Err(HttpError::Stopped);
+            }
+            let cut = |source| HttpError::Cut { url: shown(url), received, source };
+            match body.read(&mut buffer) {
+                Ok(0) if total.is_some_and(|total| received < total) => {
+                    return Err(cut(io::ErrorKind::UnexpectedEof.into()));
+                }
+                Ok(0) => return Ok(file),
+                Ok(length) => file.extend_from_slice(&buffer[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(cut(error)),
+            }
+        }
     }
-}
-
-fn start_over(part: &mut File) -> Result<(), HttpError> {
-    part.set_len(0).and_then(|()| part.rewind()).map_err(HttpError::Write)
-}
-
-/// Parses `Content-Range: bytes 500-999/1000`.
-fn first_byte(response: &Response<Body>) -> Option<u64> {
-    let range = response.headers().get(header::CONTENT_RANGE)?.to_str().ok()?;
-    range.strip_prefix("bytes ")?.split_once('-')?.0.trim().parse().ok()
 }
 
 /// Returns the address without user and query, which may hold a secret.
@@ -209,40 +168,9 @@ fn shown(url: &str) -> String {
     format!("{scheme}://{host}{port}{}", uri.path())
 }
 
-fn copy(
-    url: &str,
-    body: &mut dyn Read,
-    part: &mut File,
-    (start, total): (u64, Option<u64>),
-    go_on: &mut dyn FnMut(u64, Option<u64>) -> bool,
-) -> Result<(), HttpError> {
-    let too_large = |bytes| if bytes > MAX_BYTES { Err(()) } else { Ok(()) };
-    let limit = |bytes| too_large(bytes).map_err(|()| HttpError::TooLarge { url: shown(url) });
-    limit(total.unwrap_or(start))?;
-    let mut received = start;
-    let mut buffer = vec![0; 64 << 10];
-    loop {
-        if !go_on(received, total) {
-            return Err(HttpError::Stopped);
-        }
-        let cut = |source| HttpError::Cut { url: shown(url), received, source };
-        let length = match body.read(&mut buffer) {
-            Ok(0) if total.is_some_and(|total| received < total) => {
-                return Err(cut(io::ErrorKind::UnexpectedEof.into()));
-            }
-            Ok(0) => return Ok(()),
-            Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(cut(error)),
-        };
-        part.write_all(&buffer[..length]).map_err(HttpError::Write)?;
-        received += length as u64;
-        limit(received)?;
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::super::test_server::{Reply, TestServer};
@@ -252,91 +180,42 @@ mod tests {
         (0..200_000_u32).map(|n| (n % 251) as u8).collect()
     }
 
-    /// Returns the result and the content of the partial file, which began with `part`.
-    fn fetch(url: &str, part: &[u8]) -> (Result<(), HttpError>, Vec<u8>) {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(part).unwrap();
-        let fetched = Client::with_pause(Duration::ZERO).fetch(url, &mut file, &mut |_, _| {});
-        let mut bytes = Vec::new();
-        file.rewind().unwrap();
-        file.read_to_end(&mut bytes).unwrap();
-        (fetched, bytes)
+    fn fetch(url: &str) -> Result<Vec<u8>, HttpError> {
+        Client::with_pause(Duration::ZERO).fetch(url, &mut |_, _| {})
     }
 
     #[test]
-    fn an_interrupted_transfer_is_resumed_where_it_ended() {
-        let server = TestServer::start(
-            &content(),
-            &[Reply::Cut(70_000), Reply::Cut(0), Reply::Cut(30_000), Reply::Range],
-        );
-        let (fetched, bytes) = fetch(&server.url, b"");
-        fetched.unwrap();
-        assert!(bytes == content());
-        assert_eq!(server.ranges(), [None, Some(70_000), Some(70_000), Some(100_000)]);
+    fn a_broken_transfer_starts_over() {
+        let server =
+            TestServer::start(&content(), &[Reply::Cut(70_000), Reply::Cut(0), Reply::Whole]);
+        assert!(fetch(&server.url).unwrap() == content());
+        assert_eq!(server.paths().len(), 3);
     }
 
     #[test]
-    fn the_partial_file_of_an_earlier_run_is_not_fetched_again() {
-        let server = TestServer::start(&content(), &[Reply::Range]);
-        let (fetched, bytes) = fetch(&server.url, &content()[..150_000]);
-        fetched.unwrap();
-        assert!(bytes == content());
-        assert_eq!(server.ranges(), [Some(150_000)]);
-    }
-
-    #[test]
-    fn a_server_without_ranges_sends_the_whole_file_again() {
-        let server = TestServer::start(&content(), &[Reply::WholeCut(70_000), Reply::Whole]);
-        let (fetched, bytes) = fetch(&server.url, b"");
-        fetched.unwrap();
-        assert!(bytes == content());
-        assert_eq!(server.ranges(), [None, Some(70_000)]);
-    }
-
-    #[test]
-    fn attempts_without_progress_are_limited() {
-        let server = TestServer::start(&content(), &[Reply::WholeCut(70_000)]);
-        let (fetched, bytes) = fetch(&server.url, b"");
-        let error = fetched.unwrap_err();
+    fn attempts_are_limited() {
+        let server = TestServer::start(&content(), &[Reply::Cut(70_000)]);
+        let error = fetch(&server.url).unwrap_err();
         assert!(matches!(error, HttpError::Cut { received: 70_000, .. }), "{error:?}");
         assert!(error.to_string().contains(&server.url), "{error}");
-        assert_eq!(bytes.len(), 70_000, "kept for the next run");
-        assert_eq!(server.ranges().len(), 5);
+        assert_eq!(server.paths().len(), 4);
     }
 
     #[test]
-    fn a_partial_file_longer_than_the_file_is_discarded() {
-        let server = TestServer::start(&content(), &[Reply::Range]);
-        let (fetched, bytes) = fetch(&server.url, &[0; 300_000]);
-        fetched.unwrap();
-        assert!(bytes == content());
-        assert_eq!(server.ranges(), [Some(300_000), None]);
-    }
-
-    #[test]
-    fn a_range_that_was_not_requested_is_refused() {
-        let server = TestServer::start(&content(), &[Reply::WrongRange]);
-        let (fetched, bytes) = fetch(&server.url, &content()[..150_000]);
-        assert!(matches!(fetched, Err(HttpError::WrongRange { .. })), "{fetched:?}");
-        assert!(bytes == content()[..150_000]);
-    }
-
-    #[test]
-    fn a_stop_ends_the_transfer_and_keeps_what_was_received() {
+    fn a_stop_ends_the_transfer() {
         static CHECKS: AtomicU32 = AtomicU32::new(0);
-        // The check before the request and that before the first read let it go on.
+        // The checks before the request and before the first read let it go on.
         let stops_in_the_body = || CHECKS.fetch_add(1, Ordering::Relaxed) >= 2;
-        let server = TestServer::start(&content(), &[Reply::Range]);
-        let mut file = tempfile::tempfile().unwrap();
+        let server = TestServer::start(&content(), &[Reply::Whole]);
         let client = Client { is_stopped: stops_in_the_body, ..Client::with_pause(Duration::ZERO) };
-        let stopped = client.fetch(&server.url, &mut file, &mut |_, _| {});
+        let mut received = 0;
+        let stopped = client.fetch(&server.url, &mut |so_far, _| received = so_far);
         assert!(matches!(stopped, Err(HttpError::Stopped)), "{stopped:?}");
-        let held = file.metadata().unwrap().len();
-        assert!(0 < held && held < content().len() as u64, "{held}");
+        assert!(0 < received && received < content().len() as u64, "{received}");
         // Asked again after the stop, it does not even connect.
-        let stopped = client.fetch(&server.url, &mut file, &mut |_, _| {});
+        let stopped = client.fetch(&server.url, &mut |_, _| {});
         assert!(matches!(stopped, Err(HttpError::Stopped)), "{stopped:?}");
-        assert_eq!(server.ranges(), [None]);
+        assert_eq!(server.paths().len(), 1);
     }
 
     #[test]
@@ -350,20 +229,20 @@ mod tests {
 
     #[test]
     fn only_transient_errors_are_retried() {
-        let server = TestServer::start(&content(), &[Reply::Status(503), Reply::Range]);
-        fetch(&server.url, b"").0.unwrap();
-        assert_eq!(server.ranges().len(), 2);
+        let server = TestServer::start(&content(), &[Reply::Status(503), Reply::Whole]);
+        fetch(&server.url).unwrap();
+        assert_eq!(server.paths().len(), 2);
 
-        let server = TestServer::start(&content(), &[Reply::Status(404), Reply::Range]);
-        let error = fetch(&server.url, b"").0.unwrap_err().to_string();
+        let server = TestServer::start(&content(), &[Reply::Status(404), Reply::Whole]);
+        let error = fetch(&server.url).unwrap_err().to_string();
         assert!(error.contains("404") && error.contains(&server.url), "{error}");
-        assert_eq!(server.ranges().len(), 1);
+        assert_eq!(server.paths().len(), 1);
     }
 
     #[test]
     fn errors_name_an_unreachable_server() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let error = fetch(&format!("http://{free}/x"), b"").0.unwrap_err();
+        let error = fetch(&format!("http://{free}/x")).unwrap_err();
         assert!(matches!(error, HttpError::Request { .. }), "{error:?}");
         assert!(error.to_string().contains(&free.to_string()), "{error}");
     }
@@ -381,7 +260,7 @@ mod tests {
                 let _ = connection.write_all(b"this is no TLS\r\n");
             }
         });
-        let error = fetch(&url, b"").0.unwrap_err();
+        let error = fetch(&url).unwrap_err();
         assert!(matches!(error, HttpError::Request { .. }), "{error:?}");
         assert_eq!(connections.try_iter().count(), 1, "{error:?}");
     }
