@@ -1,0 +1,348 @@
+//! Ballast, link and command as treatments of real experiments: in force while they should be, and
+//! undone, also after kill -9.
+//!
+//! Tests that need root print that they are skipped otherwise.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use pgio::pg::private::PrivateCluster;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use pgio_tests::fixture::{INSTALLED, changed_primary, connect, fresh_database, shared_primary, spec};
+use crate::hosts::sshd::Sshd;
+use pgio_tests::workdir::{Running, Workdir, condition_of, experiment_on, wait_until};
+
+mod ballast_cmd;
+
+fn is_root(what: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: {what} needs root");
+    }
+    root
+}
+
+fn cluster() -> PrivateCluster {
+    PrivateCluster::start(&spec(INSTALLED)).unwrap()
+}
+
+/// A plain condition, and one with this line.
+fn text(target: &str, keys: &str, line: &str) -> String {
+    let text = experiment_on(target, keys, "", &[("plain", ""), ("treated", "")]);
+    format!("{text}{line}\n")
+}
+
+/// One condition that lasts until pgio is killed.
+fn endless(target: &str, line: &str) -> String {
+    let keys = "blocks = 1\nduration = \"60s\"\naa = false";
+    format!("{}{line}\n", experiment_on(target, keys, "", &[("treated", "")]))
+}
+
+fn on(cluster: &PrivateCluster) -> String {
+    format!("dsn = {:?}", cluster.primary_conninfo())
+}
+
+/// A database of a server that many tests use, for what touches the hosts alone.
+fn on_shared() -> String {
+    format!("dsn = {:?}", fresh_database(shared_primary(INSTALLED)))
+}
+
+const SHORT: &str = "blocks = 1\nduration = \"600ms\"\naa = false";
+
+/// Returns the distinct values of a piece of evidence under a condition.
+fn evidence(trials: &[Value], condition: &str, what: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for trial in trials.iter().filter(|t| condition_of(t) == condition) {
+        for e in trial["evidence"].as_array().unwrap().iter().filter(|e| e["what"] == what) {
+            let text = e["found"].as_str().unwrap().to_owned();
+            if !found.contains(&text) {
+                found.push(text);
+            }
+        }
+    }
+    found
+}
+
+fn assert_complete(trials: &[Value]) {
+    assert!(trials.iter().all(|t| t["outcome"]["state"] == "complete"), "{trials:#?}");
+}
+
+fn children(pid: i32) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let read = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).ok();
+    let lists: Vec<String> = tasks.filter_map(|t| read(t.ok()?)).collect();
+    lists.iter().flat_map(|list| list.split_whitespace()).filter_map(|n| n.parse().ok()).collect()
+}
+
+/// With the shells that would put things back for it, as when a machine goes down.
+fn kill_with_its_guards(running: Running) {
+    let of_sh = |pid: &i32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == "sh")
+    };
+    for pid in children(running.pid()).iter().filter(|pid| of_sh(pid)) {
+        let pid = Pid::from_raw(*pid).unwrap();
+        // It may end by itself at this moment.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    running.kill();
+}
+
+fn postmaster(cluster: &PrivateCluster) -> String {
+    let pid = fs::read_to_string(cluster.data_dir().join("postmaster.pid")).unwrap();
+    pid.lines().next().unwrap().to_owned()
+}
+
+/// The server's group for the memory controller, as the kernel has it.
+fn group(postmaster: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{postmaster}/cgroup")).unwrap();
+    let of_memory =
+        text.lines().find(|l| l.split(':').nth(1).unwrap().split(',').any(|c| c == "memory"));
+    let line = of_memory.or_else(|| text.lines().find(|l| l.starts_with("0::"))).unwrap();
+    line.splitn(3, ':').nth(2).unwrap().to_owned()
+}
+
+fn is_limited(postmaster: &str) -> bool {
+    group(postmaster).contains("pgio-ballast-")
+}
+
+const LIMIT: &str = "ballast = { leave = \"512M\", way = \"cgroup\" }";
+
+#[test]
+fn a_server_is_limited_only_during_its_trials() {
+    if !is_root("a memory limit") {
+        return;
+    }
+    let cluster = cluster();
+    let (pid, dir) = (postmaster(&cluster), Workdir::new());
+    let before = group(&pid);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // Processes that come and go while they are counted.
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                drop(connect(&cluster.primary_conninfo()));
+            }
+        });
+        let result = dir.compare(&text(&on(&cluster), SHORT, LIMIT));
+        done.store(true, Ordering::Relaxed);
+        result.expect(0, &[]);
+    });
+    let trials = dir.trials();
+    assert_complete(&trials);
+    let of = |condition, what| evidence(&trials, condition, what);
+    assert_eq!(of("treated", "memory limit of the server's group"), ["512M"]);
+    assert_eq!(of("treated", "the server and that group"), ["inside"]);
+    assert_eq!(of("treated", "processes of the server outside that group"), ["0"]);
+    assert!(of("plain", "memory limit of the server's group").is_empty());
+    assert_eq!(group(&pid), before);
+    assert!(dir.journals().is_empty());
+
+    for (line, why) in [
+        ("ballast = { leave = \"150M\", way = \"cgroup\" }", "the kernel kills them"),
+        ("ballast = \"900000G\"", "is more than its"),
+        ("ballast = \"1M\"", "too little for the host to run"),
+        ("ballast = { leave = \"1G\", host = \"nowhere\" }", "unknown host `nowhere`"),
+    ] {
+        let refused = Workdir::new();
+        refused.compare(&text(&on(&cluster), SHORT, line)).expect(4, &["condition `treated`", why]);
+        assert!(!refused.out().exists(), "a refused experiment leaves no results");
+    }
+}
+
+#[test]
+fn a_killed_pgio_leaves_no_limit() {
+    if !is_root("a memory limit") {
+        return;
+    }
+    let cluster = cluster();
+    let pid = postmaster(&cluster);
+    let before = group(&pid);
+
+    let dir = Workdir::new();
+    let mut running = dir.start_compare(&endless(&on(&cluster), LIMIT));
+    running.wait_until("limited", || is_limited(&pid));
+    thread::sleep(Duration::from_millis(300));
+    running.kill();
+    wait_until("its guard has put it back", || group(&pid) == before);
+    dir.pgio(&["undo"]).expect(0, &["Restored the server's control group"]);
+    assert!(dir.journals().is_empty());
+
+    let dir = Workdir::new();
+    let mut running = dir.start_compare(&endless(&on(&cluster), LIMIT));
+    running.wait_until("limited", || is_limited(&pid));
+    // A command that a killed guard had started would continue.
+    thread::sleep(Duration::from_millis(500));
+    kill_with_its_guards(running);
+    assert!(is_limited(&pid));
+    for _ in 0..2 {
+        dir.pgio(&["undo"]).expect(0, &[]);
+        assert_eq!(group(&pid), before);
+    }
+    assert!(dir.journals().is_empty());
+}
+
+/// The same by ssh, whose connection breaks off with pgio.
+#[test]
+fn treatments_work_over_ssh() {
+    if !is_root("a memory limit") {
+        return;
+    }
+    let (cluster, sshd) = (cluster(), Sshd::start());
+    let pid = postmaster(&cluster);
+    let before = group(&pid);
+    let target = format!("{}\nhost = \"box\"", on(&cluster));
+    let hosts = format!("[hosts.box]\nssh = \"box\"\nssh_config = \"{}\"", sshd.config().display());
+
+    let dir = Workdir::new();
+    let file = a_value(&dir);
+    let lines = format!("{LIMIT}\n{}\n{hosts}", command(&file));
+    dir.compare(&text(&target, SHORT, &lines)).expect(0, &[]);
+    let trials = dir.trials();
+    assert_complete(&trials);
+    assert_eq!(evidence(&trials, "treated", "the server and that group"), ["inside"]);
+    assert_eq!(evidence(&trials, "treated", "command `a value`"), ["in force"]);
+    assert_eq!(
+        (group(&pid), fs::read_to_string(&file).unwrap()),
+        (before.clone(), "as found\n".into())
+    );
+
+    let dir = Workdir::new();
+    let file = a_value(&dir);
+    let lines = format!("{LIMIT}\n{}\n{hosts}", command(&file));
+    let mut running = dir.start_compare(&endless(&target, &lines));
+    running.wait_until("in force", || fs::read_to_string(&file).unwrap() == "ours\n");
+    assert!(is_limited(&pid));
+    running.kill();
+    wait_until("its guard there has put it back", || group(&pid) == before);
+    dir.pgio(&["undo"]).expect(0, &["Restored command `a value` on host box"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "as found\n");
+    assert!(dir.journals().is_empty());
+}
+
+#[test]
+fn a_relay_slows_the_commits_that_wait_for_the_standby() {
+    let dir = Workdir::new();
+    let pair = "private = true\nstandby = true";
+    let keys = "blocks = 1\nduration = \"2s\"\naa = false";
+    dir.compare(&text(pair, keys, "link = { relay = true, delay = \"5ms\" }")).expect(0, &[]);
+    let trials = dir.trials();
+    assert_complete(&trials);
+    let streams = evidence(&trials, "treated", "how the standby streams");
+    assert_eq!(streams, ["through the relay (delay 5ms)"]);
+    assert!(evidence(&trials, "plain", "how the standby streams").is_empty());
+    let commits = |condition: &str| -> f64 {
+        let of_it = trials.iter().filter(|t| condition_of(t) == condition);
+        of_it.map(|t| t["metrics"]["commits_per_second"]["value"].as_f64().unwrap()).sum()
+    };
+    // 10 ms there and back bound it; without them it is some hundreds at least.
+    assert!(commits("treated") < commits("plain"), "{} {}", commits("treated"), commits("plain"));
+    assert!(commits("treated") <= 100.0 * 1.1, "{}", commits("treated"));
+
+    let line = "link = { relay = true, delay = \"5ms\" }";
+    let dir = Workdir::new();
+    let nobody_waits = format!("{pair}\npostgres = {{ synchronous_standby_names = \"\" }}");
+    dir.compare(&text(&nobody_waits, SHORT, line)).expect(0, &[]);
+    assert_complete(&dir.trials());
+    Workdir::new().compare(&text(&on_shared(), SHORT, line)).expect(
+        4,
+        &["relay = true requires [target] with private = true and one standby (standby = true)"],
+    );
+}
+
+fn has_netem() -> bool {
+    let attempt = ["-n", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"];
+    Command::new("unshare").args(attempt).output().is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn an_impossible_link_is_refused_before_anything_is_changed() {
+    let target = on_shared();
+    let dir = Workdir::new();
+    let line =
+        |interface: &str| format!("link = {{ interface = \"{interface}\", delay = \"1ms\" }}");
+    dir.compare(&text(&target, SHORT, &line("eth77")))
+        .expect(4, &["host local has no interface `eth77` (known: "]);
+    if has_netem() {
+        eprintln!("skipped: this kernel has netem, so there is nothing to refuse");
+        return;
+    }
+    dir.compare(&text(&target, SHORT, &line("lo"))).expect(4, &["no netem on host local"]);
+    assert!(dir.journals().is_empty());
+}
+
+#[test]
+fn a_link_is_slowed_for_its_trials() {
+    if !has_netem() {
+        eprintln!("skipped: netem needs root and a kernel that has it");
+        return;
+    }
+    let cluster = cluster();
+    let dir = Workdir::new();
+    let line = "link = { interface = \"lo\", delay = \"1ms\" }";
+    dir.compare(&text(&on(&cluster), SHORT, line)).expect(0, &[]);
+    assert_eq!(evidence(&dir.trials(), "treated", "netem on lo"), ["delay 1ms"]);
+    let dir = Workdir::new();
+    let mut running = dir.start_compare(&endless(&on(&cluster), line));
+    let shown = || {
+        let shown = Command::new("tc").args(["qdisc", "show", "dev", "lo"]).output().unwrap();
+        String::from_utf8(shown.stdout).unwrap().contains("netem 7067:")
+    };
+    running.wait_until("slowed", shown);
+    kill_with_its_guards(running);
+    dir.pgio(&["undo"]).expect(0, &["Restored lo on host local"]);
+    assert!(!shown());
+}
+
+/// A file as something that a command sets, shows and restores.
+fn command(file: &Path) -> String {
+    let file = file.display();
+    format!(
+        "command = {{ name = \"a value\", apply = \"echo ours >{file} # geheim\", verify = \"grep -q ours {file}\", \
+         probe = [\"cat\", \"{file}\"], undo = \"echo \\\"$PGIO_PRIOR\\\" >{file}\" }}"
+    )
+}
+
+fn a_value(dir: &Workdir) -> PathBuf {
+    dir.write("value", "as found\n");
+    dir.path().join("value")
+}
+
+#[test]
+fn a_command_is_applied_verified_and_undone() {
+    let (server, dir) = (changed_primary(INSTALLED), Workdir::new());
+    let file = a_value(&dir);
+    let result = dir.compare(&text(&on(&server), SHORT, &command(&file))).expect(0, &[]);
+    assert_complete(&dir.trials());
+    assert_eq!(evidence(&dir.trials(), "treated", "command `a value`"), ["in force"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "as found\n");
+    let stored = fs::read_to_string(dir.out().join("trials.jsonl")).unwrap();
+    for output in [result.out, result.err, stored, dir.manifest().to_string()] {
+        assert!(!output.contains("geheim"), "{output}");
+    }
+}
+
+#[test]
+fn a_command_of_a_killed_run_is_undone_from_the_journal() {
+    for (theirs, flags) in [(None, &["undo"][..]), (Some("theirs\n"), &["undo", "--restore"][..])] {
+        let (server, dir) = (changed_primary(INSTALLED), Workdir::new());
+        let file = a_value(&dir);
+        let mut running = dir.start_compare(&endless(&on(&server), &command(&file)));
+        running.wait_until("applied", || fs::read_to_string(&file).unwrap() == "ours\n");
+        running.kill();
+        // The journal alone knows the way back.
+        fs::remove_file(dir.path().join("experiment.toml")).unwrap();
+        if let Some(theirs) = theirs {
+            fs::write(&file, theirs).unwrap();
+            dir.pgio(&["undo"]).expect(6, &["`theirs`", "--keep"]);
+        }
+        dir.pgio(flags).expect(0, &["Restored command `a value` on host local: `as found`"]);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "as found\n");
+        assert!(dir.journals().is_empty());
+    }
+}

@@ -1,0 +1,14 @@
+//! What the tests of the program share: pgio as a user types it, real servers, and waiting for events.
+//!
+//! The smoke test of `crates/pgio` and the integration tests beside this file use it. `fixture` has the servers,
+//! `workdir` and `command` run pgio, `polling` waits, `timing` notes how long each test took.
+
+// All of it is test code.
+#![allow(clippy::unwrap_used)]
+
+pub mod command;
+pub mod fixture;
+pub mod parallel;
+pub mod polling;
+pub mod timing;
+pub mod workdir;

@@ -1,0 +1,55 @@
+//! How long each test takes, for the list of the slowest at the end of `.ci/run`.
+//!
+//! The test harness runs each test on a thread of its own, named after the test. The first use of
+//! the fixture starts the clock, the end of the thread stops it and appends `SECONDS NAME` to
+//! `test-times` in the target's temporary directory. Tests that never use the fixture are not
+//! listed: they take no time worth listing. No test may depend on this file.
+
+use std::env;
+use std::fs::File;
+use std::io::Write;
+use std::thread;
+use std::time::Instant;
+
+use crate::fixture::profile_dir;
+
+/// Starts this test's clock unless it runs.
+pub fn begin() {
+    thread_local!(static CLOCK: Clock = Clock::start());
+    // A thread that is about to end has no clock any more.
+    let _ = CLOCK.try_with(|_| ());
+}
+
+/// In a test's process that runs in a mount namespace of its own.
+pub const INSIDE: &str = "PGIO_TEST_INSIDE";
+
+/// Whether this process is that of the test in its own mount namespace.
+pub fn is_inside(test: &str) -> bool {
+    env::var(INSIDE).is_ok_and(|inside| inside == test)
+}
+
+struct Clock {
+    test: Option<String>,
+    begun: Instant,
+}
+
+impl Clock {
+    fn start() -> Clock {
+        // Threads that a test starts have other names or none; a process inside a namespace belongs
+        // to a test that counts its time already.
+        let name = thread::current().name().map(str::to_owned);
+        let test = name.filter(|name| name.contains("::") && !is_inside(name));
+        Clock { test, begun: Instant::now() }
+    }
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        let Some(test) = &self.test else { return };
+        let path = profile_dir().join("../tmp/test-times");
+        // One write for each line: tests end at the same time.
+        let line = format!("{:.2} {test}\n", self.begun.elapsed().as_secs_f64());
+        let file = File::options().create(true).append(true).open(path);
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+}
