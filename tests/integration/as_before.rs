@@ -147,7 +147,8 @@ fn a_run_that_changed_nothing_leaves_no_table() {
 #[test]
 fn a_private_server_whose_supervisor_was_killed_too_is_removed() {
     let dir = Workdir::new();
-    let text = pgio_tests::workdir::experiment_on("private = true\npg = 15", LONG, "", &[("a", "")]);
+    let text =
+        pgio_tests::workdir::experiment_on("private = true\npg = 15", LONG, "", &[("a", "")]);
     let mut running = dir.start_compare(&text);
     let clusters = || {
         let found = fs::read_dir(dir.path().join("state/clusters")).into_iter().flatten();

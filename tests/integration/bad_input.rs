@@ -9,10 +9,10 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::thread;
 
-use pgio_tests::command::{CommandResult, TestDatabase};
-use pgio_tests::fixture::{INSTALLED, NEWEST, connect, shared_pair};
 use crate::loading::room::TinyFileSystem;
 use crate::tls_server::{PASSWORD, shared};
+use pgio_tests::command::{CommandResult, TestDatabase};
+use pgio_tests::fixture::{INSTALLED, NEWEST, connect, shared_pair};
 
 // As crates/pgio/src/cli/exit.rs documents them.
 const USAGE: i32 = 2;

@@ -13,8 +13,8 @@ use pgio::rng::SplitMix64;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use pgio_tests::fixture::{INSTALLED, connect, spec};
 use crate::killing::kills;
+use pgio_tests::fixture::{INSTALLED, connect, spec};
 use pgio_tests::polling::wait_until;
 use pgio_tests::workdir::{Workdir, show};
 

@@ -27,7 +27,7 @@ fn updates(dsn: &str, keys: &str, conditions: &str) -> String {
         "[experiment]\nblocks = 1\nwarmup = \"0s\"\naa = false\nburn_in = false\nrepeats = 0\n\
          telemetry = \"0\"\n{}\n{keys}\n[target]\ndsn = {dsn:?}\n[workload]\nkind = \"slob\"\n\
          num_threads = 1\nnum_schemas = 1\nwork_unit = 8\nupdate_pct = 100\nupdate_work_unit = 8\n{conditions}",
-        tolerate(&["data-size", "data-drift"])
+        tolerate(&["data-drift"])
     )
 }
 

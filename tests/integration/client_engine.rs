@@ -12,9 +12,9 @@ use postgres::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::tls_server::{PASSWORD, shared};
 use pgio_tests::command::{CommandResult, TestDatabase, wait_until};
 use pgio_tests::fixture::{INSTALLED, NEWEST, connect, spec};
-use crate::tls_server::{PASSWORD, shared};
 use pgio_tests::workdir::{
     Workdir, condition_of, experiment, pgio_sessions, sessions_waiting_for_standby,
 };

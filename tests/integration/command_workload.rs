@@ -8,9 +8,9 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary};
 use crate::hosts::sshd::Sshd;
 use crate::managed::plain_role;
+use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary};
 use pgio_tests::workdir::{
     BETWEEN_TRIAL_CHECKS, CommandResult, Workdir, pgio_sessions, tolerate, wait_until,
 };

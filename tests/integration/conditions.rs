@@ -14,8 +14,10 @@ use pgio::pg::private::PrivateCluster;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use pgio_tests::fixture::{INSTALLED, changed_primary, connect, fresh_database, shared_primary, spec};
 use crate::hosts::sshd::Sshd;
+use pgio_tests::fixture::{
+    INSTALLED, changed_primary, connect, fresh_database, shared_primary, spec,
+};
 use pgio_tests::workdir::{Running, Workdir, condition_of, experiment_on, wait_until};
 
 mod ballast_cmd;

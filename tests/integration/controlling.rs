@@ -20,8 +20,8 @@ use pgio::rng::SplitMix64;
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
-use pgio_tests::fixture::{INSTALLED, connect};
 use crate::killing::kills;
+use pgio_tests::fixture::{INSTALLED, connect};
 use pgio_tests::timing;
 use pgio_tests::workdir::{
     Workdir, active_sessions, alter_system, auto_conf, experiment_on, failed_checks, show, shows,

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use pgio::pg::private::{PrivateCluster, Spec};
 
-use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
 use crate::hosts::sshd::Sshd;
 use crate::schema;
+use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
 use pgio_tests::workdir::{
     Workdir, alter_system, experiment, experiment_on, pgio_sessions, show, wait_until,
 };

@@ -11,8 +11,8 @@ use pgio::config::{KEYS, experiment, pgio_conf};
 use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
 
-use pgio_tests::fixture::{INSTALLED, connect, pgio, shared_pair, spec};
 use crate::schema;
+use pgio_tests::fixture::{INSTALLED, connect, pgio, shared_pair, spec};
 use pgio_tests::workdir::{NEIGHBOR_CHECKS, tolerance_args};
 
 fn dir() -> PathBuf {

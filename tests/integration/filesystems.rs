@@ -23,8 +23,8 @@ use self::formatting::holds;
 use crate::controlling::Managed;
 use crate::disk::{LoopDevice, is_inside, is_root, run, run_inside};
 use crate::examples;
-use pgio_tests::fixture::is_installed;
 use crate::killing::kills;
+use pgio_tests::fixture::is_installed;
 use pgio_tests::workdir::{
     NEIGHBOR_CHECKS, Running, Workdir, failed_checks, is_at_work, tolerate, wait_until,
 };

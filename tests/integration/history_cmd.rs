@@ -9,9 +9,9 @@ use pgio_report::analysis::test_support::{stored_runs, unit_noise, write_runs};
 use pgio_results::store::StoredExperiment;
 use serde_json::Value;
 
-use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary};
 use crate::schema;
 use crate::tls_server;
+use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary};
 use pgio_tests::workdir::Workdir;
 
 /// A step of 5 % at run 20 of 30; the runs' spread is 1.5 %.

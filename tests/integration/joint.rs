@@ -9,8 +9,8 @@ use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
 
 use self::relay::Relay;
-use pgio_tests::fixture::{INSTALLED, connect, fresh_database, spec};
 use crate::schema;
+use pgio_tests::fixture::{INSTALLED, connect, fresh_database, spec};
 use pgio_tests::workdir::{
     BETWEEN_TRIAL_CHECKS, Workdir, active_sessions, auto_conf, condition_of, show, tolerate,
     wait_until,

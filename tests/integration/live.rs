@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use pgio_tests::fixture::{INSTALLED, fresh_database, shared_primary};
 use crate::page::browser::{self, Browser};
+use pgio_tests::fixture::{INSTALLED, fresh_database, shared_primary};
 use pgio_tests::workdir::{Running, Workdir, experiment, wait_until};
 
 const VIEWS: [(u32, &str); 4] = [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")];

@@ -19,7 +19,9 @@ use pgio::host::stop::Stop;
 use pgio_results::units::Layout;
 use postgres::{Client, NoTls};
 
-use pgio_tests::fixture::{INSTALLED, NEWEST, connect, fresh_database, is_installed, shared_primary};
+use pgio_tests::fixture::{
+    INSTALLED, NEWEST, connect, fresh_database, is_installed, shared_primary,
+};
 
 /// The oldest that is supported: COPY FREEZE sets no visibility map there.
 pub(crate) const OLDEST: u32 = 13;

@@ -12,9 +12,9 @@ use pgio_results::units::layout::WIDEST_UPDATED;
 use pgio_results::units::{Filler, Layout};
 use postgres::Client;
 
+use crate::loading::{OLDEST, database, load, number, refused, spec, tables, text};
 use pgio_tests::command::TestDatabase;
 use pgio_tests::fixture::{INSTALLED, NEWEST, connect, fresh_database};
-use crate::loading::{OLDEST, database, load, number, refused, spec, tables, text};
 
 fn made(layout: Layout) -> LoadSpec {
     LoadSpec { layout, ..spec(1, 1024) }

@@ -8,9 +8,9 @@ use pgio::dataset::{self, DatasetError, check_for_run, lines};
 use pgio::pg::private::{PrivateCluster, Spec};
 use postgres::Client;
 
+use crate::loading::number;
 use pgio_tests::command::TestDatabase;
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, spec};
-use crate::loading::number;
 
 /// A server with the fewest possible locks.
 fn frugal() -> PrivateCluster {

@@ -10,11 +10,11 @@ use serde_json::Value;
 
 use crate::disk::{self, LoopDevice};
 use crate::examples;
-use pgio_tests::fixture::{INSTALLED, fresh_database, shared_primary};
 use crate::hosts::sshd::Sshd;
-use pgio_tests::workdir::{self, Workdir, failed_checks};
 use dovecot::Dovecot;
 use fake::{Fake, Manner};
+use pgio_tests::fixture::{INSTALLED, fresh_database, shared_primary};
+use pgio_tests::workdir::{self, Workdir, failed_checks};
 
 /// Runs one short trial and returns its record.
 fn delivered(dir: &Workdir, workload: &str, more: &str) -> workdir::CommandResult {

@@ -13,7 +13,6 @@ mod building;
 mod carry_over;
 mod checkpoint_modes;
 mod ci;
-mod circles;
 mod client_engine;
 mod command_workload;
 mod compare_cmd;

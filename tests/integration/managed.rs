@@ -14,7 +14,9 @@ use pgio_tests::fixture::{
     INSTALLED, NEWEST, changed_primary, connect, fresh_database, shared_pair, shared_primary,
 };
 use pgio_tests::parallel::run_in_parallel;
-use pgio_tests::workdir::{Workdir, auto_conf, condition_of, experiment, failed_checks, wait_until};
+use pgio_tests::workdir::{
+    Workdir, auto_conf, condition_of, experiment, failed_checks, wait_until,
+};
 
 const ONCE: &str = "blocks = 1\nduration = \"500ms\"\naa = false";
 

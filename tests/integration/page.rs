@@ -14,8 +14,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use pgio_tests::fixture::{is_installed, pgio_exe};
 use browser::Browser;
+use pgio_tests::fixture::{is_installed, pgio_exe};
 
 const VIEWS: [(u32, &str); 5] =
     [(1280, "light"), (1280, "dark"), (800, "light"), (390, "light"), (390, "dark")];

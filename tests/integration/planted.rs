@@ -85,7 +85,10 @@ impl Trap {
     /// passes, in another combination than the server's own.
     fn plant(&self) {
         let mut names = BTreeSet::new();
-        called_in_the_source(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/pgio/src"), &mut names);
+        called_in_the_source(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/pgio/src"),
+            &mut names,
+        );
         let names = names.into_iter().collect::<Vec<_>>().join(",");
         let plant = include_str!("planted/plant.sql");
         self.by_owner(ALARM);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use pgio_tests::fixture::pgio;
 use crate::schema;
+use pgio_tests::fixture::pgio;
 
 fn published() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/published")

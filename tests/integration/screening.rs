@@ -4,8 +4,8 @@ use std::fs;
 
 use serde_json::Value;
 
-use pgio_tests::fixture::{INSTALLED, fresh_database, shared_primary};
 use crate::schema;
+use pgio_tests::fixture::{INSTALLED, fresh_database, shared_primary};
 use pgio_tests::workdir::{Workdir, tolerate};
 
 /// A delay of 20 ms that commits wait for unless they wait for nothing, and a setting without an effect.

@@ -8,8 +8,12 @@ use pgio::pg::private::PrivateCluster;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use pgio_tests::fixture::{INSTALLED, NEWEST, changed_primary, fresh_database, shared_primary, spec};
-use pgio_tests::workdir::{Running, Workdir, active_sessions, auto_conf, experiment, show, wait_until};
+use pgio_tests::fixture::{
+    INSTALLED, NEWEST, changed_primary, fresh_database, shared_primary, spec,
+};
+use pgio_tests::workdir::{
+    Running, Workdir, active_sessions, auto_conf, experiment, show, wait_until,
+};
 
 const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false";
 const SHORT: &str = "blocks = 1\nduration = \"100ms\"\naa = false";

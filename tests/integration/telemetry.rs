@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use pgio::pg::private::{PrivateCluster, Spec};
 use serde_json::Value;
 
+use crate::hosts::sshd::Sshd;
 use pgio_tests::command::{CommandResult, TestDatabase, wait_until};
 use pgio_tests::fixture::{
     INSTALLED, NEWEST, connect, fresh_database, shared_pair, shared_primary, spec,
 };
-use crate::hosts::sshd::Sshd;
 use pgio_tests::parallel::run_in_parallel;
 use pgio_tests::workdir::{
     Workdir, active_sessions, alter_system, experiment, experiment_on, failed_checks, show,

@@ -13,9 +13,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::controlling::{Managed, change_journal};
 use crate::disk::{self, is_root};
-use pgio_tests::fixture::{INSTALLED, NEWEST, changed_primary, connect, fresh_database, pgio_exe, spec};
 use crate::hosts::sshd::Sshd;
 use crate::killing::kills;
+use pgio_tests::fixture::{
+    INSTALLED, NEWEST, changed_primary, connect, fresh_database, pgio_exe, spec,
+};
+use pgio_tests::fixture::{
+    INSTALLED, NEWEST, changed_primary, connect, fresh_database, pgio_exe, spec,
+};
 use pgio_tests::workdir::{
     Workdir, active_sessions, alter_system, auto_conf, experiment, pgio_sessions, show, wait_until,
 };

@@ -2,7 +2,9 @@
 
 use pgio::pg::private::PrivateCluster;
 
-use pgio_tests::fixture::{INSTALLED, changed_primary, connect, fresh_database, shared_primary, spec};
+use pgio_tests::fixture::{
+    INSTALLED, changed_primary, connect, fresh_database, shared_primary, spec,
+};
 use pgio_tests::workdir::{Workdir, condition_of, experiment, failed_checks, tolerate};
 
 const LEVELS: &[(&str, &str)] = &[

@@ -239,8 +239,7 @@ pub fn tolerance_args(args: &[&str]) -> &'static [&'static str] {
 }
 
 /// Checks that react to other tests between trials.
-pub const BETWEEN_TRIAL_CHECKS: [&str; 3] =
-    ["environment-changed", "environment-differs", "checkpoint-in-one-condition"];
+pub const BETWEEN_TRIAL_CHECKS: [&str; 2] = ["environment-changed", "environment-differs"];
 
 /// Returns the line `tolerate` of [experiment] with the checks in `more` and [`NEIGHBOR_CHECKS`].
 pub fn tolerate(more: &[&str]) -> String {

@@ -1,11 +1,11 @@
-//! Chores of the workspace: `cargo xtask generate`, `check` and `dist`; see the library.
+//! Chores of the workspace: `cargo xtask generate`, `check`, `count` and `dist`; see the library.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::{artifacts, dist, generate, stale};
+use xtask::{artifacts, count, dist, generate, stale};
 
 #[derive(Debug, Parser)]
 #[command(about = "Chores of the pgio workspace")]
@@ -20,6 +20,8 @@ enum Command {
     Generate,
     /// Name what is stale; exit 1 if anything is
     Check,
+    /// Count lines, files, words and crates, and with --times how long builds and tests take
+    Count(count::Options),
     /// Make what users install: static binaries, archive, Debian package, SBOM, checksums
     Dist(dist::Options),
 }
@@ -29,6 +31,7 @@ fn main() -> Result<ExitCode> {
     let command = Cli::parse().command;
     let artifacts = artifacts()?;
     match command {
+        Command::Count(options) => count::run(root, &options).map(|()| ExitCode::SUCCESS),
         Command::Dist(options) => dist::run(root, &options).map(|()| ExitCode::SUCCESS),
         Command::Generate => generate(root, &artifacts).map(|()| ExitCode::SUCCESS),
         Command::Check => {

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use pgio::pg::private::PrivateCluster;
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
 use pgio_tests::workdir::{
     Workdir, active_sessions, alter_system, condition_of, experiment, failed_checks, show,
     tolerate, wait_until,
 };
-use pgio::pg::private::PrivateCluster;
 
 #[test]
 fn a_setting_changed_in_mid_trial_makes_it_invalid() {

@@ -5,8 +5,8 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use pgio_tests::fixture::{INSTALLED, changed_primary, fresh_database, shared_primary};
 use crate::loading::room::TinyFileSystem;
+use pgio_tests::fixture::{INSTALLED, changed_primary, fresh_database, shared_primary};
 use pgio_tests::workdir::{Workdir, auto_conf, experiment};
 
 /// Leaves `leave` bytes free.

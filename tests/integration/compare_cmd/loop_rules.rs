@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pgio::pg::private::PrivateCluster;
 use pgio_tests::fixture::{INSTALLED, fresh_database, shared_primary, spec};
 use pgio_tests::workdir::{
     Workdir, alter_system, condition_of, experiment, experiment_on, failed_checks, show, tolerate,
     wait_until,
 };
-use pgio::pg::private::PrivateCluster;
 
 /// fsync is off but no condition sets it: every trial is invalid.
 fn without_fsync() -> PrivateCluster {

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary};
 use crate::tls_server::{PASSWORD, shared};
+use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary};
 use pgio_tests::workdir::{Workdir, experiment, experiment_on};
 
 /// The same refusal by both, the plan's before anything is there.

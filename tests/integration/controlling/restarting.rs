@@ -2,8 +2,8 @@
 //! not restarted by an undo.
 
 use super::{Managed, QUICK, REFUSED, killed_with_a_restart};
-use pgio_tests::fixture::connect;
 use crate::managed::plain_role;
+use pgio_tests::fixture::connect;
 use pgio_tests::workdir::{Workdir, alter_system, auto_conf, experiment_on, show};
 
 #[test]

@@ -148,7 +148,10 @@ fn through<T: serde::Serialize + serde::de::DeserializeOwned>(document: &Value) 
 fn the_manifest_of_kubernetes_has_only_fields_of_the_api() {
     use k8s_openapi::api::{batch::v1::Job, core::v1::Secret};
     let dir = Workdir::new();
-    dir.write("e.toml", "[target]\nprivate = true\n[workload]\nkind = \"commit\"\n[[condition]]\nname = \"a\"\n");
+    dir.write(
+        "e.toml",
+        "[target]\nprivate = true\n[workload]\nkind = \"commit\"\n[[condition]]\nname = \"a\"\n",
+    );
     let args = ["compare", "e.toml", "--drivers", "kubernetes:3", "--image", "registry/pgio:2"];
     let text = dir.pgio(&[&args[..], &["--dry-run"]].concat()).expect(0, &[]).out;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{check, quiet, recounted, start};
-use pgio_tests::fixture::{INSTALLED, fresh_database, shared_primary};
 use crate::mail::dovecot::Dovecot;
+use pgio_tests::fixture::{INSTALLED, fresh_database, shared_primary};
 use pgio_tests::parallel::run_in_parallel;
 use pgio_tests::workdir::{Workdir, experiment_on};
 

@@ -10,8 +10,8 @@ use super::formatting::{format, holds, mounted};
 use super::{LONG, SIZE, in_namespace_or_rerun, kill, mounts_found};
 use crate::controlling::Managed;
 use crate::disk::{LoopDevice, lock_free_devices, run};
-use pgio_tests::fixture::connect;
 use crate::killing::kills;
+use pgio_tests::fixture::connect;
 use pgio_tests::workdir::{Workdir, condition_of, failed_checks, tolerate, wait_until};
 
 /// A server of the user's with a data set, a blank device, and a directory that is not there.

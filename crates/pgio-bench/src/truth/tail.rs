@@ -59,8 +59,7 @@ impl Args {
         let window = exact_duration(Duration::from_secs_f64(self.seconds));
         format!(
             "[experiment]\nname = \"tail\"\nblocks = 1\nduration = \"{window}\"\nwarmup = \"500ms\"\n\
-             aa = false\ntelemetry = \"0\"\nrepeats = 0\nprimary = \"{METRIC}\"\n\
-             tolerate = [\"rate-not-reached\"]\n\n\
+             aa = false\ntelemetry = \"0\"\nrepeats = 0\nprimary = \"{METRIC}\"\n\n\
              [target]\ndsn = \"{dsn}\"\n\n[workload]\nkind = \"commit\"\nsessions = 4\n\
              engine = \"client\"\nrate = {}\n\n[[condition]]\nname = \"locked\"\n",
             self.rate

@@ -110,7 +110,11 @@ fn read_nodes(value: &Spanned<DeValue<'_>>, run: RunCommand<'_>) -> Result<Vec<S
     match value.get_ref() {
         DeValue::String(command) => {
             let printed = run(command)?;
-            let lines = printed.trim_start_matches('\u{feff}').lines().map(str::trim).filter(|line| !line.is_empty());
+            let lines = printed
+                .trim_start_matches('\u{feff}')
+                .lines()
+                .map(str::trim)
+                .filter(|line| !line.is_empty());
             let mut names = Vec::new();
             // A node may be in several groups or partitions.
             for name in lines.map(str::to_owned) {
