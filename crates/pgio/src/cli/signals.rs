@@ -1,7 +1,7 @@
 //! Ctrl-C and other signals set the stop flag; the work then ends in an orderly way.
 //!
 //! While a server does not answer, the work waits in a read and cannot see the flag. Such waits are
-//! ended here (`pg::interrupt`): some time after the first signal, except during an undo,
+//! ended here (`pgio_connect::interrupt`): some time after the first signal, except during an undo,
 //! and always after the second signal.
 
 use std::sync::mpsc;
