@@ -154,7 +154,10 @@ fn exit_codes() -> String {
     table(["Code", "Meaning"], rows)
 }
 
-fn table<const N: usize>(headings: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+pub(crate) fn table<const N: usize>(
+    headings: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> String {
     let mut text = format!("| {} |\n|{}\n", headings.join(" | "), "---|".repeat(N));
     for row in rows {
         let cells = row.map(|cell| cell.replace('|', "\\|"));

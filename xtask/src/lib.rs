@@ -1,4 +1,4 @@
-//! What is generated and checked in: schemas, manual pages, completions, docs/KEYS.md.
+//! What is generated and checked in: schemas, manual pages, completions, docs/KEYS.md, docs/FORMAT.md.
 //!
 //! `cargo xtask generate` writes, `cargo xtask check` compares and names what is stale, as `.ci/run` does. Everything comes from tables and types of the program, so that nothing
 //! is listed twice, and the same sources always give the same bytes. One file here for each
@@ -6,6 +6,7 @@
 
 pub mod count;
 pub mod dist;
+mod format;
 mod keys;
 mod manual;
 mod schema;
@@ -25,7 +26,9 @@ pub type Artifacts = BTreeMap<PathBuf, String>;
 
 pub fn artifacts() -> Result<Artifacts> {
     let mut all = Artifacts::new();
-    all.extend(schema::artifacts()?);
+    let schemas = schema::schemas()?;
+    all.extend(schemas.iter().map(schema::artifact).collect::<Result<Vec<_>>>()?);
+    all.extend([format::artifact(&schemas)]);
     all.extend(manual::artifacts()?);
     all.extend(keys::artifacts());
     Ok(all)

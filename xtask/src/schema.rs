@@ -16,21 +16,28 @@ use serde_json::{Value, json};
 
 pub(crate) const DIR: &str = "docs/schema";
 
-pub(crate) fn artifacts() -> Result<Vec<(PathBuf, String)>> {
+/// The tag that each document carries, such as `pgio.trial/1`, and the schema of its type.
+pub(crate) type Schema = (&'static str, Value);
+
+pub(crate) fn schemas() -> Result<Vec<Schema>> {
     Ok(vec![
-        artifact::<Trial>(TRIAL_SCHEMA)?,
-        artifact::<Series>(SERIES_SCHEMA)?,
-        artifact::<Manifest>(MANIFEST_SCHEMA)?,
-        artifact::<Analysis>(ANALYSIS_SCHEMA)?,
-        artifact::<Across>(ACROSS_SCHEMA)?,
-        artifact::<History>(HISTORY_SCHEMA)?,
-        artifact::<DeviceV1>(DEVICE_SCHEMA)?,
-        artifact::<DoctorDocument>(DOCTOR_SCHEMA)?,
+        schema::<Trial>(TRIAL_SCHEMA)?,
+        schema::<Series>(SERIES_SCHEMA)?,
+        schema::<Manifest>(MANIFEST_SCHEMA)?,
+        schema::<Analysis>(ANALYSIS_SCHEMA)?,
+        schema::<Across>(ACROSS_SCHEMA)?,
+        schema::<History>(HISTORY_SCHEMA)?,
+        schema::<DeviceV1>(DEVICE_SCHEMA)?,
+        schema::<DoctorDocument>(DOCTOR_SCHEMA)?,
     ])
 }
 
-/// `format` is the tag that each document carries, such as `pgio.trial/1`.
-fn artifact<T: JsonSchema>(format: &str) -> Result<(PathBuf, String)> {
+pub(crate) fn artifact((format, schema): &Schema) -> Result<(PathBuf, String)> {
+    let path = Path::new(DIR).join(format!("{}.json", format.replace('/', ".")));
+    Ok((path, serde_json::to_string_pretty(schema)? + "\n"))
+}
+
+fn schema<T: JsonSchema>(format: &'static str) -> Result<Schema> {
     let mut schema = schema_for!(T).to_value();
     let root = schema.as_object_mut().context("the schema of a struct is an object")?;
     root.insert("title".to_owned(), json!(format));
@@ -40,6 +47,5 @@ fn artifact<T: JsonSchema>(format: &str) -> Result<(PathBuf, String)> {
         .and_then(Value::as_object_mut)
         .with_context(|| format!("{format} has no property `schema`"))?;
     tag.insert("const".to_owned(), json!(format));
-    let path = Path::new(DIR).join(format!("{}.json", format.replace('/', ".")));
-    Ok((path, serde_json::to_string_pretty(&schema)? + "\n"))
+    Ok((format, schema))
 }

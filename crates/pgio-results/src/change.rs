@@ -33,7 +33,7 @@ pub struct Change {
 pub enum Subject {
     /// A PostgreSQL setting.
     Server,
-    /// A DRBD resource; the setting [`CONNECTION`] is its connection and protocol.
+    /// A DRBD resource; the setting `connection` is its connection and protocol.
     Drbd { resource: String },
     /// I/O limits of a block device.
     Device { path: String },

@@ -32,26 +32,33 @@ pub struct Trial {
     pub schema: String,
     /// The version of pgio that wrote it.
     pub pgio: String,
+    /// The run of the experiment that it belongs to.
     pub run_id: String,
     /// Its position in the experiment; absent for a single `pgio run`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<TrialPosition>,
+    /// Only complete trials are compared.
     pub outcome: Outcome,
     /// The server's clock when the window opened, RFC 3339.
     pub started_at: String,
     pub window: Window,
     pub workload: WorkloadInfo,
+    /// The data set of the workload `slob`.
     pub dataset: Option<DatasetInfo>,
+    /// Of its work, derived from the experiment's seed and the names of its place.
     pub seed: u64,
     pub server: ServerInfo,
     /// Settings pinned in every session of the workload, as read back there.
     pub settings: BTreeMap<String, String>,
+    /// By the names in KEYS.md; those of a command are declared in the manifest.
     pub metrics: BTreeMap<String, Metric>,
     /// Histograms by class of operation, such as `read`, `update`, `commit`.
     #[serde(with = "crate::histogram::stored")]
     #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, HistogramV1>"))]
     pub histograms: BTreeMap<String, Histogram>,
+    /// What each session did; of the workload `commit`, only `commits` is counted.
     pub sessions: Vec<SessionTotals>,
+    /// The window in slices of about a second, at most 10,000.
     pub timeline: Vec<Slice>,
     /// How it took turns with the other conditions of its block; absent if it had a window of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,6 +71,7 @@ pub struct Trial {
     pub drivers: Vec<DriverPart>,
     /// pg_stat_database before and after the window.
     pub database: Option<DatabaseCounters>,
+    /// What was observed beside the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Telemetry>,
     /// Work that ran beside it, by name.
@@ -74,10 +82,13 @@ pub struct Trial {
     pub series: Option<String>,
     /// Non-default server settings, kernel, mounts, schedulers and CPU governor when the window
     /// opened; they must not differ between conditions. Trials read from a store share equal
-    /// values.
+    /// values. Names are such as `setting.NAME`, `host.kernel`, `host.vm.dirty_ratio`, `data.mount`, `wal.scheduler`,
+    /// `standby.DIRECTORY.SETTING`, `drbd.protocol.RESOURCE`. No setting is there that may hold a secret.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: Arc<Facts>,
+    /// What was read back before, during and after the window.
     pub evidence: Vec<Evidence>,
+    /// With an `invalid` one the trial does not count.
     pub checks: Vec<Check>,
     pub warnings: Vec<Warning>,
 }
@@ -140,6 +151,7 @@ pub struct TrialPosition {
     pub position: u32,
     /// Number of this attempt, from 0; above 0 for a repeat, for the baseline repeated beside it, or after an
     /// interruption.
+    /// The last attempt counts, paired with the baseline's trial of the same attempt.
     #[serde(default)]
     pub attempt: u32,
     /// A value for each axis of the sweep; absent without a sweep.
@@ -177,7 +189,9 @@ pub struct Window {
     /// Requested seconds; absent if a fixed number of transactions or calls was requested.
     pub asked_seconds: Option<f64>,
     /// Seconds from the common start to the last operation of the last session.
+    /// All rates are per these.
     pub seconds: f64,
+    /// Requested seconds of warm-up.
     pub warmup_seconds: f64,
 }
 
@@ -214,9 +228,11 @@ pub struct ServerInfo {
     pub version: String,
     pub version_num: u32,
     pub database: String,
+    /// Under the trial's condition.
     pub shared_buffers: String,
     /// The connection target, without secrets.
     pub target: String,
+    /// `off` if it was off at either end of the window; so is `full_page_writes`.
     pub fsync: String,
     pub full_page_writes: String,
     /// When the server was started, in seconds since 1970 by its clock; absent in older records.
@@ -245,6 +261,7 @@ pub struct TargetResult {
     pub telemetry: Option<Telemetry>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: Facts,
+    /// Its clock against pgio's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<ClockOffset>,
 }

@@ -145,6 +145,7 @@ pub struct DatabaseUse {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HostUse {
+    /// Seconds between two samples.
     pub cadence_seconds: f64,
     pub ticks: u64,
     /// Ticks missed because the previous one took too long.
@@ -158,6 +159,7 @@ pub struct HostUse {
     /// Shares of all cores, 0 to 1: `user`, `system`, `iowait`, `steal`, `idle`.
     pub cpu: BTreeMap<String, f64>,
     /// Cores used by processes other than the servers under test and pgio.
+    /// Processes below those whose ids are in PGIO_OURS, such as virtual hosts under measurement, do not count.
     pub foreign_cores: Option<f64>,
     /// Cores used by sessions of others on the server under test, at least; not included in the above.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -365,6 +367,7 @@ pub struct Waits {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StandbyLag {
+    /// If it changed, each state in turn, such as `potential, then sync`.
     pub sync_state: String,
     pub mean_bytes_behind: Option<f64>,
     pub max_bytes_behind: Option<f64>,

@@ -27,6 +27,7 @@ pub struct Comparison {
     /// explains the answer, both are means over all operations, and `difference` is theirs.
     #[serde(default)]
     pub baseline_value: Option<f64>,
+    /// The condition's typical trial.
     #[serde(default)]
     pub value: Option<f64>,
     /// condition / baseline, with the interval that the verdict came from: 95 % for its family.
@@ -56,6 +57,7 @@ pub struct Comparison {
     /// primary metric.
     #[serde(default)]
     pub margin: Option<f64>,
+    /// Whether the effect exceeds the margin.
     #[serde(default)]
     pub decision: Option<Decision>,
     /// The interval that decides that an effect does not matter, if it lies within the margin: that of the two
@@ -63,6 +65,7 @@ pub struct Comparison {
     /// interaction, that of its whole ratio; of a factor that depends on others, that at all their levels.
     #[serde(default)]
     pub within_low: Option<f64>,
+    /// Its upper end.
     #[serde(default)]
     pub within_high: Option<f64>,
     /// Whether the condition is worse by more than the margin, or failed in more trials.

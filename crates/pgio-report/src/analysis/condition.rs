@@ -44,6 +44,7 @@ pub struct Condition {
     pub steady: Steady,
     pub checks_passed: usize,
     pub checks_total: usize,
+    /// Means over the valid trials: geometric, or arithmetic if a value is not positive.
     pub metrics: BTreeMap<String, Metric>,
 }
 
@@ -65,6 +66,7 @@ pub struct Share {
     pub what: String,
     /// Trials of the condition with this outcome.
     pub trials: usize,
+    /// Of how many trials.
     pub of: usize,
     /// Trials of the baseline with this outcome.
     pub baseline_trials: usize,

@@ -8,6 +8,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::{BUCKETS, Counts, Histogram};
 
 /// Sixteen buckets per doubling; bucket b is centered on 2^((b-17)/16) µs.
+///
+/// A latency of x µs is in bucket 17 + round(16 × log2(max(x, 0.5))), from 1 to 512. Count, sum and maximum are exact.
+/// Histograms of several trials merge by adding counts and sums and taking the larger maximum. The server's clock has
+/// steps of 1 µs: percentiles below 20 µs are stored, but neither reported nor compared.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HistogramV1 {

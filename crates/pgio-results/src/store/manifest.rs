@@ -21,7 +21,9 @@ pub struct Manifest {
     pub pgio: String,
     pub name: String,
     pub created_at: String,
+    /// The same file with this seed runs in the same order.
     pub seed: u64,
+    /// As requested; trials.jsonl shows how many ran.
     pub blocks: u32,
     pub baseline: String,
     /// The experiment's original baseline, if the trials are compared with another condition: see
@@ -38,9 +40,11 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub built: BTreeMap<String, Vec<Change>>,
     /// Metrics printed by the experiment's command; empty for pgio's own workloads.
+    /// Where conditions have several servers, also those of each: `METRIC@TARGET`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<DeclaredMetric>,
     /// The environment: server version, relevant settings, the machine.
+    /// With several targets, each name begins with the target's.
     pub environment: BTreeMap<String, String>,
     /// The rules of the experiment in addition to the number of blocks.
     #[serde(default)]
