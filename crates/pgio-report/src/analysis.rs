@@ -175,7 +175,8 @@ pub struct Analysis {
     /// Absent if each trial had a window of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub woven: Option<WovenSlices>,
-    /// Findings, by trial and for the experiment as a whole.
+    /// Findings, by trial and for the experiment as a whole. Those that need several trials, such as `data-drift`,
+    /// are computed for each report and not stored with the trial.
     pub checks: Vec<Finding>,
     /// The trials' warnings, each once.
     pub warnings: Vec<CountedWarning>,

@@ -57,7 +57,8 @@ pub struct Comparison {
     /// primary metric.
     #[serde(default)]
     pub margin: Option<f64>,
-    /// Whether the effect exceeds the margin.
+    /// `matters`: the interval lies beyond the margin; `does_not_matter`: both one-sided tests exclude that, and the
+    /// bounds of `totals` lie within the margin as well.
     #[serde(default)]
     pub decision: Option<Decision>,
     /// The interval that decides that an effect does not matter, if it lies within the margin: that of the two
@@ -68,7 +69,8 @@ pub struct Comparison {
     /// Its upper end.
     #[serde(default)]
     pub within_high: Option<f64>,
-    /// Whether the condition is worse by more than the margin, or failed in more trials.
+    /// `fail`: the condition is worse by more than the margin, or failed in more trials than the baseline (Fisher's
+    /// exact p at most 0.05); `pass`: the former is excluded, and its share of failed trials is not larger.
     #[serde(default)]
     pub gate: Option<Gate>,
     /// The typical block alone would have decided, or passed the gate, but all work over all time may lie beyond
