@@ -14,11 +14,15 @@ struct Rule {
     usr: &'static str,
 }
 
-const RULES: [Rule; 15] = [
+const RULES: [Rule; 19] = [
     Rule { from: "LICENSE", archive: "", usr: "" },
     Rule { from: "README.md", archive: "", usr: "share/doc/pgio" },
     Rule { from: "CHANGELOG.md", archive: "", usr: "" },
     Rule { from: "ARCHITECTURE.md", archive: "", usr: "share/doc/pgio" },
+    Rule { from: "CONTRIBUTING.md", archive: "", usr: "share/doc/pgio" },
+    Rule { from: "SECURITY.md", archive: "", usr: "share/doc/pgio" },
+    Rule { from: "docs/decisions", archive: "docs/decisions", usr: "share/doc/pgio/docs/decisions" },
+    Rule { from: "docs/evidence", archive: "docs/evidence", usr: "share/doc/pgio/docs/evidence" },
     Rule { from: "docs", archive: "docs", usr: "share/doc/pgio/docs" },
     Rule { from: "docs/man", archive: "docs/man", usr: "share/man/man1" },
     Rule { from: "examples", archive: "examples", usr: "share/doc/pgio/examples" },

@@ -3,7 +3,7 @@
 //!
 //! The engine must cost less than the server that it drives. One thread waits for all sessions in one
 //! epoll, messages are built before the window, and only the relevant parts of an answer are parsed
-//! (ARCHITECTURE has the figures). [`assemble`] checks the requirements of the sessions in one session
+//! (docs/decisions/041-client-engine.md has the figures). [`assemble`] checks the requirements of the sessions in one session
 //! of the `postgres` crate, then opens and warms up all of them.
 //!
 //! Next: `calls` for the messages, `assemble` for connecting, `pool` for the window, `driver` for a

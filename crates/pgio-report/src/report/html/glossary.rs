@@ -1,6 +1,6 @@
 //! The terms of the page, explained for people who do not read statistics every day.
 //!
-//! Only terms that the page uses are listed. docs/GLOSSARY.md has all of them; METHODOLOGY.md defines the statistics.
+//! Only terms that the page uses are listed. docs/METHODOLOGY.md defines the statistics.
 
 use maud::html;
 
