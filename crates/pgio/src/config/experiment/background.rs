@@ -139,7 +139,7 @@ fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpe
     let whole = (others.trial + MARGIN).as_secs_f64().ceil();
     work.layer.run_time.get_or_insert(Duration::from_secs(whole as u64));
     if let Some(spec) = &work.command {
-        command::check_times(section, spec, [&work.layer])?;
+        command::check_times(section, spec, &work.layer)?;
     }
     Ok(BackgroundSpec { target, standby, work })
 }

@@ -303,11 +303,11 @@ pub(super) fn check_keys(
 /// Programs that count whole seconds; sysbench takes less than one as no limit.
 const WHOLE_SECONDS: [&str; 2] = ["pgbench", "sysbench"];
 
-/// Refuses times that a known program does not take. `layers` are those of all points.
-pub(super) fn check_times<'a>(
+/// Refuses times that a known program does not take.
+pub(super) fn check_times(
     section: &Section<'_>,
     spec: &CommandSpec,
-    layers: impl IntoIterator<Item = &'a Layer>,
+    layer: &Layer,
 ) -> Result<(), ConfigError> {
     let program = |placeholder: &str| {
         let lines = [Some(&spec.run), spec.warm_up.as_ref()].into_iter().flatten();
@@ -318,17 +318,15 @@ pub(super) fn check_times<'a>(
         let mut words = words.flat_map(str::split_whitespace).filter_map(|w| w.rsplit('/').next());
         words.find(|word| WHOLE_SECONDS.contains(word))
     };
-    for layer in layers {
-        for (what, placeholder, time) in
-            [("window", "seconds", layer.run_time), ("warm-up", "warmup", layer.warmup)]
-        {
-            let Some(time) = time.filter(|time| time.subsec_nanos() > 0) else { continue };
-            let Some(program) = program(placeholder) else { continue };
-            return Err(section.header_error(format!(
-                "has a {what} of {}, and {program} counts whole seconds: write whole seconds, such as 1s",
-                exact_duration(time)
-            )));
-        }
+    for (what, placeholder, time) in
+        [("window", "seconds", layer.run_time), ("warm-up", "warmup", layer.warmup)]
+    {
+        let Some(time) = time.filter(|time| time.subsec_nanos() > 0) else { continue };
+        let Some(program) = program(placeholder) else { continue };
+        return Err(section.header_error(format!(
+            "has a {what} of {}, and {program} counts whole seconds: write whole seconds, such as 1s",
+            exact_duration(time)
+        )));
     }
     Ok(())
 }

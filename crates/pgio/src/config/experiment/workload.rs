@@ -78,8 +78,7 @@ pub(super) fn parse(
         }
         fill_in(&mut workload.layer, warmup, duration);
         if let Some(spec) = &workload.command {
-            let points = workload.axes.iter().flat_map(|axis| &axis.values).map(|v| &v.layer);
-            command::check_times(section, spec, points.chain([&workload.layer]))?;
+            command::check_times(section, spec, &workload.layer)?;
         }
         // After the split, because each test has a name of its own.
         for workload in split_tests(workload) {
