@@ -18,9 +18,6 @@ use crate::killing::kills;
 use pgio_tests::fixture::{
     INSTALLED, NEWEST, changed_primary, connect, fresh_database, pgio_exe, spec,
 };
-use pgio_tests::fixture::{
-    INSTALLED, NEWEST, changed_primary, connect, fresh_database, pgio_exe, spec,
-};
 use pgio_tests::workdir::{
     Workdir, active_sessions, alter_system, auto_conf, experiment, pgio_sessions, show, wait_until,
 };

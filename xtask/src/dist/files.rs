@@ -21,7 +21,11 @@ const RULES: [Rule; 19] = [
     Rule { from: "ARCHITECTURE.md", archive: "", usr: "share/doc/pgio" },
     Rule { from: "CONTRIBUTING.md", archive: "", usr: "share/doc/pgio" },
     Rule { from: "SECURITY.md", archive: "", usr: "share/doc/pgio" },
-    Rule { from: "docs/decisions", archive: "docs/decisions", usr: "share/doc/pgio/docs/decisions" },
+    Rule {
+        from: "docs/decisions",
+        archive: "docs/decisions",
+        usr: "share/doc/pgio/docs/decisions",
+    },
     Rule { from: "docs/evidence", archive: "docs/evidence", usr: "share/doc/pgio/docs/evidence" },
     Rule { from: "docs", archive: "docs", usr: "share/doc/pgio/docs" },
     Rule { from: "docs/man", archive: "docs/man", usr: "share/man/man1" },
