@@ -193,6 +193,7 @@ fn a_path_of_another_device_is_not_mounted() {
     let unknown = Mounted {
         point: "/srv/pg".to_owned(),
         source: "/dev/loop1".to_owned(),
+        file_system: "ext4".to_owned(),
         ..Mounted::default()
     };
     assert_eq!(options_step::another_file_system("db", &unknown, Some("2b")), None);
