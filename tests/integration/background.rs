@@ -118,7 +118,7 @@ sessions = 1
     }
     let mut command = dir.command(&["compare", "experiment.toml", "--out", "again"]);
     command.env("PATH", &others);
-    let refused = ["background work `fio`", "fio is not on host", "apt-get install fio"];
+    let refused = ["background work `fio`", "fio is not on this machine", "apt-get install fio"];
     dir.start(command).wait().expect(4, &refused);
     assert!(!dir.path().join("again").exists());
 }

@@ -134,7 +134,7 @@ fn a_condition_reaches_the_programs_sessions_and_its_metrics_are_like_others() {
     let page = fs::read_to_string(dir.out().join("report.html")).unwrap();
     assert!(page.contains("slower") && page.contains("4 MiB"), "direction and unit");
     let plan = dir.pgio(&["compare", "experiment.toml", "--plan"]);
-    plan.expect(0, &["until the command ends", "run on local: psql -qAtX", "12 trials"]);
+    plan.expect(0, &["until the command ends", "run on this machine: psql -qAtX", "12 trials"]);
 }
 
 /// PGOPTIONS sets it before the session starts. The program fails where the library is not loaded.
