@@ -271,7 +271,7 @@ fn a_command_is_refused_where_a_pooler_drops_its_options() {
         let target = format!("dsn = {:?}", pooler.dsn);
         dir.compare(&command_workload::experiment(
             &target,
-            "blocks = 1\naa = false\nduration = \"500ms\"",
+            "blocks = 1\naa = false\nduration = \"1s\"",
             workload,
             &[("a", ""), ("b", setting)],
         ))
