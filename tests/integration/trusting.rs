@@ -20,7 +20,7 @@ fn plant(dir: &Workdir) {
     let file = dir.path().join("pwned");
     let commands =
         format!(r#"{{"name":"x","verify":["false"],"undo":["touch",{file:?}],"seconds":9.0}}"#);
-    let begin = r#"{"event":"begin","schema":"pgio.journal/1","run":"1-1","connect":"","private":true,"hosts":{"local":{}}}"#;
+    let begin = r#"{"event":"begin","schema":"pgio.journal/1","run":"1-1","connect":"","machine":{"name":"","id":""},"private":true,"hosts":{"local":{}}}"#;
     let step = format!(
         r#"{{"event":"intent","number":1,"step":{{"kind":"command","what":"command `x`","host":"local","prior":null,"ours":{commands}}}}}"#
     );

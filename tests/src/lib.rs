@@ -3,8 +3,8 @@
 //! The smoke test of `crates/pgio` and the integration tests beside this file use it. `fixture` has the servers,
 //! `workdir` and `command` run pgio, `polling` waits, `timing` notes how long each test took.
 
-// All of it is test code.
-#![allow(clippy::unwrap_used)]
+// All of it is test code, and looks at servers as a user does.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 pub mod command;
 pub mod fixture;

@@ -54,6 +54,13 @@ impl std::fmt::Display for CommandResult {
     }
 }
 
+impl Default for Workdir {
+    fn default() -> Workdir {
+        timing::begin();
+        Workdir { dir: tempfile::tempdir().unwrap() }
+    }
+}
+
 impl Workdir {
     /// What `pgio undo` prints if it finds no journal.
     pub fn nothing_to_undo(&self) -> String {
@@ -61,8 +68,7 @@ impl Workdir {
     }
 
     pub fn new() -> Workdir {
-        timing::begin();
-        Workdir { dir: tempfile::tempdir().unwrap() }
+        Workdir::default()
     }
 
     pub fn path(&self) -> &Path {

@@ -316,4 +316,5 @@ pub fn agreement(influences: &[Influence], limit: f64, alpha: f64) -> Agreement 
 }
 
 #[cfg(test)]
+#[path = "carry_over_tests.rs"]
 mod tests;

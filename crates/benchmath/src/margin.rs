@@ -141,4 +141,249 @@ impl Margin {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::rng::SplitMix64;
+    use crate::signed_rank;
+    use crate::test_noise::normal;
+    use crate::totals::{self, Block, Part};
+    use proptest::prelude::*;
+
+    const ALPHA: f64 = 0.05;
+
+    fn margin(share: f64) -> Margin {
+        Margin::of_share(share).unwrap()
+    }
+
+    #[test]
+    fn a_margin_is_a_share_of_the_baseline() {
+        let five = margin(0.05);
+        assert!((five.low.exp() - 0.95).abs() < 1e-12 && (five.high.exp() - 1.05).abs() < 1e-12);
+        assert!(Margin::of_share(0.5).is_some());
+        for wrong in [0.0, -0.1, 0.501, 1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(Margin::of_share(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_interval_exceeds_the_margin_on_one_side_or_not_at_all() {
+        let five = margin(0.05);
+        let exceeded =
+            |low: f64, high: f64| five.exceeded_by([low, high].map(|end| Some(end.ln())));
+        assert_eq!(exceeded(0.90, 0.94), Some(Side::Below));
+        assert_eq!(exceeded(0.90, 0.96), None);
+        assert_eq!(exceeded(1.06, 1.20), Some(Side::Above));
+        assert_eq!(exceeded(0.5, 2.0), None);
+        assert_eq!(five.exceeded_by([Some(0.1), None]), Some(Side::Above));
+        assert_eq!(five.exceeded_by([None, Some(0.1)]), None);
+        assert_eq!(five.exceeded_by([None, None]), None);
+    }
+
+    /// All sign patterns of seven distances from the border: the p value is the share of patterns with
+    /// a rank sum at most as large as the observed one.
+    #[test]
+    fn the_p_value_is_that_of_all_sign_patterns() {
+        let five = margin(0.05);
+        let distances = [0.3, 0.1, 0.5, 0.2, 0.7, 0.6, 0.4];
+        let with_signs = |pattern: u32| -> Vec<f64> {
+            let sign = |i: usize| if pattern >> i & 1 == 1 { -1.0 } else { 1.0 };
+            distances.iter().enumerate().map(|(i, d)| five.low + sign(i) * d).collect()
+        };
+        let rank_sum = |values: &[f64]| -> usize {
+            let below = values.iter().filter(|v| **v < five.low).map(|v| five.low - v);
+            below.map(|d| (d * 10.0).round() as usize).sum()
+        };
+        for pattern in 0..128u32 {
+            let values = with_signs(pattern);
+            let observed = rank_sum(&values);
+            let as_small = (0..128u32).filter(|p| rank_sum(&with_signs(*p)) <= observed).count();
+            let p = five.p_against(Side::Below, &values);
+            assert!((p - as_small as f64 / 128.0).abs() < 1e-12, "{values:?}: {p}");
+        }
+    }
+
+    #[test]
+    fn without_usable_values_nothing_is_excluded() {
+        let five = margin(0.05);
+        for values in [&[][..], &[0.0, f64::NAN], &[0.0; 4]] {
+            assert_eq!(five.judge([None, None], values, ALPHA), Evidence::default(), "{values:?}");
+        }
+        assert!(five.judge([None, None], &[0.0; 5], ALPHA).not_below, "1 of 32 patterns");
+    }
+
+    proptest! {
+        /// What matters was detected, and what does not matter has an estimate within the margin.
+        #[test]
+        fn decisions_agree_with_the_test_and_the_estimate(
+            center in -0.3..0.3f64,
+            noise in prop::collection::vec(-1.0..1.0f64, 5..16),
+        ) {
+            let values: Vec<f64> = noise.iter().map(|n| center + 0.1 * n).collect();
+            let five = margin(0.05);
+            let result = signed_rank::test(&values, ALPHA).unwrap();
+            let evidence = judge(five, &values);
+            if let Some(side) = evidence.exceeded {
+                prop_assert!(result.p <= ALPHA);
+                let excluded = match side {
+                    Side::Below => evidence.not_below,
+                    Side::Above => evidence.not_above,
+                };
+                prop_assert!(!excluded);
+            }
+            if evidence.not_below && evidence.not_above {
+                prop_assert!(five.low < result.estimate && result.estimate < five.high);
+            }
+        }
+    }
+
+    /// Trials whose noise has standard deviation `sd`; a tenth of them stall by 30 %.
+    fn block(rng: &mut SplitMix64, effect: f64, sd: f64, stalls: bool) -> f64 {
+        let mut side = |center: f64| {
+            let stalled = stalls && rng.next_f64() < 0.1;
+            center + sd * normal(rng) - if stalled { 0.36 } else { 0.0 }
+        };
+        side(effect) - side(0.0)
+    }
+
+    /// At the border, each one-sided test errs in at most 5 % of experiments, with any number of
+    /// blocks, with and without stalls.
+    #[test]
+    fn the_size_of_both_one_sided_tests_is_at_most_five_per_cent() {
+        let mut rng = SplitMix64::new(11);
+        let five = margin(0.05);
+        let experiments = 4_000;
+        for (n, stalls) in [(6, false), (6, true), (10, false), (10, true), (25, true)] {
+            for (side, border) in [(Side::Below, five.low), (Side::Above, five.high)] {
+                let errors = (0..experiments)
+                    .filter(|_| {
+                        let values: Vec<f64> =
+                            (0..n).map(|_| block(&mut rng, border, 0.03, stalls)).collect();
+                        five.p_against(side, &values) <= ALPHA
+                    })
+                    .count();
+                let size = errors as f64 / f64::from(experiments);
+                // Three standard errors are 0.010.
+                assert!(size <= 0.05 + 0.010, "{n} blocks, stalls {stalls}, {side:?}: {size}");
+            }
+        }
+    }
+
+    /// With the interval of a family of one.
+    fn judge(margin: Margin, values: &[f64]) -> Evidence {
+        let (low, high) = signed_rank::test(values, ALPHA).unwrap().bounds.unzip();
+        margin.judge([low, high], values, ALPHA)
+    }
+
+    /// On each side of the margin at most 5 in 100 decisions are wrong, also just beside it.
+    #[test]
+    fn at_most_five_in_a_hundred_decisions_are_wrong() {
+        let mut rng = SplitMix64::new(12);
+        let five = margin(0.05);
+        let experiments = 2_000;
+        for (ratio, matters) in [
+            (0.80, true),
+            (0.93, true),
+            (0.9499, true),
+            (0.9501, false),
+            (0.97, false),
+            (1.0, false),
+        ] {
+            let wrong = (0..experiments)
+                .filter(|_| {
+                    let values: Vec<f64> =
+                        (0..8).map(|_| block(&mut rng, f64::ln(ratio), 0.02, false)).collect();
+                    match judge(five, &values).answer() {
+                        Answer::Exceeds => !matters,
+                        Answer::Within => matters,
+                        Answer::Undecided => false,
+                    }
+                })
+                .count();
+            let share = wrong as f64 / f64::from(experiments);
+            // Three standard errors are 0.015.
+            assert!(share <= 0.05 + 0.015, "ratio {ratio}: {share}");
+        }
+    }
+
+    /// The planned number of blocks decides in at least 80 % of experiments, without an effect and with
+    /// one of twice the margin on either side.
+    #[test]
+    fn blocks_needed_decide_with_80_percent_power() {
+        let mut rng = SplitMix64::new(13);
+        for share in [0.05, 0.2, 0.5] {
+            let margin = margin(share);
+            for sd in [0.4, 0.8, 1.6].map(|sd| sd * share) {
+                let n = margin.blocks_needed(sd, ALPHA, ALPHA, 0.8).unwrap();
+                // A ratio of 0 has no log.
+                let ratios =
+                    [1.0, 1.0 - 2.0 * share, 1.0 + 2.0 * share].into_iter().filter(|r| *r > 0.0);
+                for ratio in ratios {
+                    let experiments = 4_000;
+                    let decided = (0..experiments)
+                        .filter(|_| {
+                            let center = f64::ln(ratio);
+                            let values: Vec<f64> =
+                                (0..n).map(|_| center + sd * normal(&mut rng)).collect();
+                            judge(margin, &values).answer() != Answer::Undecided
+                        })
+                        .count();
+                    let power = decided as f64 / f64::from(experiments);
+                    // Three standard errors are 0.019.
+                    assert!(
+                        power >= 0.8 - 0.02,
+                        "margin {share}, sd {sd}, {n} blocks, ratio {ratio}: {power}"
+                    );
+                }
+            }
+        }
+        let five = margin(0.05);
+        assert_eq!(five.blocks_needed(f64::NAN, ALPHA, ALPHA, 0.8), None);
+        assert_eq!(five.blocks_needed(50.0, ALPHA, ALPHA, 0.8), None);
+    }
+
+    /// The condition runs at 0.4 of its rate in 15 % of the trials: all its work over all time loses 9 %, and the
+    /// typical block nothing. Shares of experiments in which the typical block passes, and in which both pass.
+    fn passes(rng: &mut SplitMix64, n: usize, noise: f64, stalls: f64) -> [f64; 2] {
+        let experiments = 1_000;
+        let five = margin(0.05);
+        let mut passed = [0u32; 2];
+        for _ in 0..experiments {
+            let blocks: Vec<Block> = (0..n)
+                .map(|_| {
+                    let mut part = |rate: f64| {
+                        let work = 1000.0 * rate * (noise * normal(rng)).exp();
+                        Part { work, seconds: 1.0 }
+                    };
+                    let baseline = part(1.0);
+                    let condition = part(1.0);
+                    let stalled = if rng.next_f64() < stalls { 0.4 } else { 1.0 };
+                    let condition = Part { work: stalled * condition.work, ..condition };
+                    Block { condition, baseline }
+                })
+                .collect();
+            let logs: Vec<f64> =
+                blocks.iter().map(|b| (b.condition.work / b.baseline.work).ln()).collect();
+            let typical = five.judge([None, None], &logs, ALPHA);
+            let both = five.require_totals(typical, totals::bounds(&blocks, ALPHA).unwrap());
+            for (passed, evidence) in passed.iter_mut().zip([typical, both]) {
+                *passed += u32::from(evidence.answer() == Answer::Within);
+            }
+        }
+        passed.map(|n| f64::from(n) / f64::from(experiments))
+    }
+
+    #[test]
+    fn what_stalls_does_not_pass_by_its_typical_block() {
+        let mut rng = SplitMix64::new(21);
+        let [typical, both] = passes(&mut rng, 20, 0.02, 0.15);
+        assert!(typical > 0.5 && both <= 0.05, "20 blocks: {typical} {both}");
+        let [typical, both] = passes(&mut rng, 40, 0.02, 0.15);
+        assert!(typical > 0.7 && both <= 0.02, "40 blocks: {typical} {both}");
+        // Without stalls, the second test costs almost nothing.
+        for noise in [0.02, 0.03] {
+            let [typical, both] = passes(&mut rng, 12, noise, 0.0);
+            println!("{noise}: {typical} {both}");
+            assert!(typical > 0.9 && both > typical - 0.02, "{noise}: {typical} {both}");
+        }
+    }
+}

@@ -388,4 +388,5 @@ impl Thread {
 }
 
 #[cfg(test)]
+#[path = "link_tests.rs"]
 mod tests;

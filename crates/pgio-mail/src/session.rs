@@ -380,4 +380,5 @@ impl Drop for MailSession {
 }
 
 #[cfg(test)]
+#[path = "session_tests.rs"]
 mod tests;

@@ -21,6 +21,7 @@
 //! trials at two points are never compared. Verdicts and intervals are computed elsewhere (`compare`).
 
 #[cfg(test)]
+#[path = "pairing_tests.rs"]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -180,4 +180,239 @@ pub(super) fn seconds_between_starts(stored: &StoredExperiment) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use benchmath::rng::SplitMix64;
+    use benchmath::spread;
+
+    use super::super::Decision;
+    use super::super::primary_comparisons;
+    use super::super::test_support::{experiment, swept, trial};
+    use super::super::{ALPHA, analyze};
+    use super::*;
+    use pgio_results::model::Woven;
+    use pgio_results::store::Resumed;
+    use pgio_results::{Check, Trial};
+
+    const RATE: &str = "commits_per_second";
+    const NAMES: [&str; 16] =
+        ["local", "local-aa", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n"];
+
+    /// Standard normal, by the Box-Muller method.
+    fn normal(rng: &mut SplitMix64) -> f64 {
+        let radius = (-2.0 * (1.0 - rng.next_f64()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * rng.next_f64()).cos()
+    }
+
+    /// An experiment of this many blocks: one condition per effect (the log of a ratio), the baseline first,
+    /// and noise of standard deviation `sd` in the log of each trial.
+    fn simulated(rng: &mut SplitMix64, effects: &[f64], sd: f64, blocks: u32) -> StoredExperiment {
+        let mut trials = Vec::new();
+        for block in 1..=blocks {
+            let drift = 0.1 * normal(rng);
+            for (name, effect) in NAMES.iter().zip(effects) {
+                let log = drift + effect + sd * normal(rng);
+                trials.push(trial(name, block, &[(RATE, 1000.0 * log.exp())]));
+            }
+        }
+        experiment(&NAMES[..effects.len()], trials)
+    }
+
+    fn pilot(blocks: u32) -> StoredExperiment {
+        simulated(&mut SplitMix64::new(1), &[0.0, 0.0, -0.3], 0.02, blocks)
+    }
+
+    fn blocks(plan: &Plan) -> Vec<Option<u32>> {
+        plan.needed.iter().map(|needed| needed.blocks).collect()
+    }
+
+    #[test]
+    fn a_single_comparison_needs_the_blocks_of_the_formula() {
+        let mut stored = pilot(4);
+        stored.manifest.rules.judge = vec!["a".to_owned()];
+        let plan = plan(&stored, 0.05, 6).unwrap();
+        let logs = |name: &&str| -> Vec<(u32, f64)> {
+            let of_it =
+                stored.trials.iter().filter(|t| t.place.as_ref().unwrap().condition == **name);
+            of_it
+                .map(|t| (t.place.as_ref().unwrap().block, t.metrics[RATE].value.unwrap().ln()))
+                .collect()
+        };
+        let conditions: Vec<_> = NAMES[..3].iter().map(logs).collect();
+        assert_eq!(plan.spread, spread::pooled(&conditions).unwrap());
+        assert_eq!((plan.comparisons, plan.pilot_blocks, plan.trials_per_block), (1, 4, 3));
+        let margin = Margin::of_share(0.05).unwrap();
+        let by_formula = |power| margin.blocks_needed(plan.spread.upper, ALPHA, ALPHA, power);
+        assert_eq!(blocks(&plan), [by_formula(0.8), by_formula(0.95)]);
+        let by_estimate = margin.blocks_needed(plan.spread.sd_log, ALPHA, ALPHA, 0.8);
+        assert!(by_estimate < by_formula(0.8), "{by_estimate:?}");
+    }
+
+    #[test]
+    fn several_comparisons_need_no_more_than_each_at_its_share_of_the_level() {
+        let plan = plan(&pilot(4), 0.05, 6).unwrap();
+        assert_eq!(plan.comparisons, 2);
+        let margin = Margin::of_share(0.05).unwrap();
+        for (needed, power) in blocks(&plan).into_iter().zip(POWERS) {
+            let at = |level| margin.blocks_needed(plan.spread.upper, level, ALPHA, power);
+            assert!(at(ALPHA) <= needed && needed <= at(ALPHA / 2.0), "{needed:?}");
+        }
+    }
+
+    /// An experiment that is its own pilot: both name one number, also where ties make it smaller.
+    #[test]
+    fn the_report_names_the_blocks_of_the_plan() {
+        let margin = Margin::of_share(0.05).unwrap();
+        let (mut named, mut fewer) = (0, 0);
+        for seed in 1..=20 {
+            let mut stored = simulated(&mut SplitMix64::new(seed), &[0.0; 4], 0.01, 4);
+            stored.manifest.rules.matters = Some(0.05);
+            let plan = plan(&stored, 0.05, 6).unwrap();
+            let planned = blocks(&plan)[0];
+            let of_share = margin.blocks_needed(plan.spread.upper, ALPHA / 3.0, ALPHA, 0.8);
+            fewer += usize::from(planned < of_share);
+            for c in analyze(&stored).comparisons.iter().filter(|c| c.primary) {
+                assert_eq!(c.decision_blocks, planned, "{seed}: {}", c.condition);
+                named += 1;
+            }
+        }
+        assert!(named > 0 && fewer > 0, "{named}, {fewer}");
+    }
+
+    #[test]
+    fn the_smallest_margin_is_the_smallest_that_the_blocks_decide() {
+        let stored = pilot(4);
+        for own in [6, 7, 9, 20, 100] {
+            let smallest = plan(&stored, 0.05, own).unwrap().smallest_margin.unwrap();
+            let needed = |share| blocks(&plan(&stored, share, own).unwrap())[0];
+            assert!(needed(smallest).unwrap() <= own, "{own}: {smallest}");
+            assert!(needed(smallest - 0.001).is_none_or(|n| n > own), "{own}: {smallest}");
+        }
+        assert_eq!(plan(&stored, 0.05, 4).unwrap().smallest_margin, None);
+    }
+
+    #[test]
+    fn blocks_without_a_valid_trial_of_every_condition_do_not_count() {
+        let too_few = |stored: &StoredExperiment, valid| {
+            let metric = RATE.to_owned();
+            assert_eq!(plan(stored, 0.05, 6), Err(PilotError::TooFewBlocks { metric, valid }));
+        };
+        too_few(&pilot(3), 3);
+        too_few(&experiment(&NAMES[..2], Vec::new()), 0);
+        let mut stored = pilot(4);
+        stored.trials[4].checks.push(Check::invalid("steal", "30 %", "measure elsewhere"));
+        too_few(&stored, 3);
+        let mut stored = pilot(5);
+        stored.trials.retain(|t| {
+            let place = t.place.as_ref().unwrap();
+            (place.condition.as_str(), place.block) != ("a", 2)
+        });
+        assert_eq!(plan(&stored, 0.05, 6).unwrap().pilot_blocks, 4);
+        stored.trials.retain(|t| t.place.as_ref().unwrap().block < 5);
+        too_few(&stored, 3);
+    }
+
+    #[test]
+    fn without_noise_or_margin_there_is_no_plan() {
+        let equal = |block| ["local", "local-aa"].map(|name| trial(name, block, &[(RATE, 1000.0)]));
+        let trials: Vec<Trial> = (1..=4).flat_map(equal).collect();
+        let stored = experiment(&NAMES[..2], trials);
+        assert!(matches!(plan(&stored, 0.05, 6), Err(PilotError::NoNoise { .. })));
+        assert_eq!(plan(&pilot(4), 0.6, 6), Err(PilotError::Margin));
+    }
+
+    #[test]
+    fn noise_that_no_number_of_blocks_overcomes_has_no_number() {
+        let stored = simulated(&mut SplitMix64::new(1), &[0.0, 0.0], 3.0, 4);
+        let plan = plan(&stored, 0.001, 6).unwrap();
+        assert_eq!((blocks(&plan), plan.smallest_margin), (vec![None, None], None));
+    }
+
+    #[test]
+    fn time_is_that_between_the_starts_of_trials_without_pauses() {
+        let mut stored = pilot(4);
+        let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        for (n, trial) in (0..).zip(&mut stored.trials) {
+            let pause = if n < 4 { 0 } else { 86_400 };
+            let seconds = std::time::Duration::from_secs(10 * n + pause);
+            trial.started_at = start.checked_add(seconds).unwrap().to_string();
+        }
+        let resumed =
+            Resumed { at: String::new(), pgio: String::new(), from_trial: 5, remarks: Vec::new() };
+        stored.manifest.resumed.push(resumed);
+        assert_eq!(plan(&stored, 0.05, 6).unwrap().trial_time, Some(TrialTime::Measured(10.0)));
+        // Woven, the three of a block share a window of 30 s, and so its start.
+        stored.manifest.resumed.clear();
+        for (n, trial) in (0..).zip(&mut stored.trials) {
+            let seconds = std::time::Duration::from_secs(30 * (n / 3));
+            trial.started_at = start.checked_add(seconds).unwrap().to_string();
+            trial.woven = Some(Woven::default());
+        }
+        assert_eq!(plan(&stored, 0.05, 6).unwrap().trial_time, Some(TrialTime::Measured(10.0)));
+        stored.trials.iter_mut().for_each(|trial| trial.started_at = String::new());
+        assert_eq!(plan(&stored, 0.05, 6).unwrap().trial_time, None);
+    }
+
+    #[test]
+    fn a_block_of_a_sweep_has_the_twin_once() {
+        // Six points of two conditions, and the twin at the middle one.
+        assert_eq!(trials_per_block(&swept(2).manifest), 13);
+        assert_eq!(trials_per_block(&pilot(2).manifest), 3);
+    }
+
+    /// The share of the comparisons with this effect that an experiment decides.
+    fn decided(rng: &mut SplitMix64, effects: &[f64], effect: f64, sd: f64, blocks: u32) -> f64 {
+        let mut stored = simulated(rng, effects, sd, blocks);
+        stored.manifest.rules.matters = Some(0.05);
+        let found = primary_comparisons(&stored);
+        let with_effect = found.iter().zip(&effects[1..]).filter(|(_, e)| **e == effect);
+        let decided =
+            with_effect.clone().filter(|(c, _)| c.decision.unwrap() != Decision::Undecided);
+        decided.count() as f64 / with_effect.count() as f64
+    }
+
+    /// No effect, and twice the margin on either side.
+    fn effects() -> [f64; 3] {
+        [0.0, 1.10f64.ln(), 0.90f64.ln()]
+    }
+
+    /// The number of blocks from the bound of the noise of a pilot of four blocks.
+    #[test]
+    fn the_planned_blocks_decide_four_times_in_five() {
+        let mut rng = SplitMix64::new(3);
+        let experiments = 40;
+        for effect in effects() {
+            let one = |_| {
+                let pilot = simulated(&mut rng, &[0.0, 0.0, -0.3, 0.1], 0.01, 4);
+                let planned = blocks(&plan(&pilot, 0.05, 6).unwrap())[0].unwrap();
+                decided(&mut rng, &[0.0, effect, effect, effect], effect, 0.01, planned)
+            };
+            let power = (0..experiments).map(one).sum::<f64>() / f64::from(experiments);
+            assert!(power >= 0.8, "{effect}: {power}");
+        }
+    }
+
+    /// The same if the bound is the true noise, as in the worst of ten pilots, in families small and large,
+    /// with an effect of all conditions and of one alone.
+    #[test]
+    fn the_planned_blocks_decide_if_the_bound_is_the_true_noise() {
+        let mut rng = SplitMix64::new(4);
+        let margin = Margin::of_share(0.05).unwrap();
+        let experiments = 50;
+        for (members, sd) in [(1, 0.018), (3, 0.0163), (15, 0.0163), (5, 0.02)] {
+            let family = Family { members, sd_log: sd * 2f64.sqrt() };
+            let planned = family.blocks_needed(margin, 0.8).unwrap();
+            for effect in effects() {
+                for with_effect in [1, members] {
+                    let mut effects = vec![0.0; members + 1];
+                    effects[members + 1 - with_effect..].fill(effect);
+                    let one = |_| decided(&mut rng, &effects, effect, sd, planned);
+                    let power = (0..experiments).map(one).sum::<f64>() / f64::from(experiments);
+                    assert!(
+                        power >= 0.8,
+                        "{members}, {sd}, {planned}, {effect}, {with_effect}: {power}"
+                    );
+                }
+            }
+        }
+    }
+}

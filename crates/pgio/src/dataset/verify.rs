@@ -355,4 +355,5 @@ fn check_same_load(schema: &str, states: &[TableState], tables: u32) -> Result<M
 }
 
 #[cfg(test)]
+#[path = "verify_tests.rs"]
 mod tests;

@@ -175,4 +175,197 @@ fn is_one_machine(context: &Context<'_>, one: &str, other: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::experiment::TreatmentSpec;
+    use crate::host::LOCAL;
+    use crate::treatment::journal::UndoTarget;
+    use crate::treatment::kinds::parse;
+    use crate::treatment::test_support::in_context_of;
+
+    /// Another name of this machine.
+    const ALIAS: &str = "db";
+    /// The name of one that is not reached.
+    const FAR: &str = "far";
+
+    fn in_context<T>(server: Option<&str>, act: impl FnOnce(&mut Context<'_>) -> T) -> T {
+        in_context_of(&[LOCAL, ALIAS], server, act)
+    }
+
+    /// A file that was made by it, and that its undo removes, unless a directory is in its place.
+    fn made(context: &mut Context<'_>, dir: &Path, name: &str, host: &str) -> Record {
+        let file = dir.join(name).display().to_string();
+        let body = format!(
+            "command = {{ name = {name:?}, apply = [\"touch\", {file:?}], verify = [\"test\", \"-e\", {file:?}], undo = [\"rm\", {file:?}], host = \"local\" }}"
+        );
+        let table: toml::Table = body.parse().unwrap();
+        let body = table["command"].clone();
+        let spec = TreatmentSpec { kind: "command".to_owned(), body, line: 1 };
+        let prepared = parse(&spec).unwrap().check(context).unwrap();
+        let mut journal = Journal::in_memory("r0");
+        prepared.put_in_force(context, &mut journal).unwrap();
+        let (_, step) = journal.open_steps().remove(0);
+        Record { host: Some(host.to_owned()), ..step }
+    }
+
+    fn of_the_server() -> Record {
+        let (kind, what) = ("postgres".to_owned(), "work_mem".to_owned());
+        Record { kind, what, host: None, prior: json!(null), ours: json!("7MB") }
+    }
+
+    fn journal(dir: &Path, steps: &[Record]) -> Journal {
+        let mut journal = Journal::new(&dir.join("journal"), "r1");
+        journal
+            .set_target(UndoTarget {
+                connect: "host=/nonexistent".to_owned(),
+                ..UndoTarget::default()
+            })
+            .unwrap();
+        for step in steps {
+            let number = journal.intent(step).unwrap();
+            journal.done(number).unwrap();
+        }
+        journal
+    }
+
+    /// Names of what is undone, in that order.
+    fn undone(report: &UndoReport) -> Vec<String> {
+        report.undone.iter().map(|restored| restored.step.what.clone()).collect()
+    }
+
+    fn left(report: &UndoReport) -> Vec<String> {
+        report.remaining.iter().map(|left| format!("{}: {}", left.step, left.why)).collect()
+    }
+
+    #[test]
+    fn an_unreachable_host_keeps_only_its_own_steps() {
+        let dir = tempfile::tempdir().unwrap();
+        in_context(Some(LOCAL), |context| {
+            let steps = [("a", LOCAL), ("b", FAR), ("c", ALIAS), ("d", FAR)]
+                .map(|(name, host)| made(context, dir.path(), name, host));
+            let mut journal = journal(dir.path(), &steps);
+            let unreachable =
+                Unreachable::from([(FAR.to_owned(), "host far cannot be reached".to_owned())]);
+            let report = undo_all(context, &mut journal, OnConflict::Ask, &unreachable);
+            assert_eq!(undone(&report), ["command `c`", "command `a`"]);
+            assert_eq!(
+                left(&report),
+                ["d", "b"]
+                    .map(|n| format!("command `{n}` on host far: host far cannot be reached"))
+            );
+            let there = |name: &str| dir.path().join(name).exists();
+            assert_eq!(["a", "b", "c", "d"].map(there), [false, true, false, true]);
+            let open = journal.open_steps();
+            assert_eq!(open.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [4, 2]);
+            let message = report.into_result().map(drop).unwrap_err().to_string();
+            assert_eq!(message, "host far cannot be reached");
+        });
+    }
+
+    #[test]
+    fn a_failed_step_blocks_earlier_steps_on_its_machine() {
+        let dir = tempfile::tempdir().unwrap();
+        in_context(Some(LOCAL), |context| {
+            let steps = [("a", ALIAS), ("b", LOCAL), ("c", LOCAL)]
+                .map(|(name, host)| made(context, dir.path(), name, host));
+            // Which rm refuses to remove.
+            fs::remove_file(dir.path().join("b")).unwrap();
+            fs::create_dir(dir.path().join("b")).unwrap();
+            let mut journal = journal(dir.path(), &steps);
+            let report = undo_all(context, &mut journal, OnConflict::Ask, &Unreachable::new());
+            assert_eq!(undone(&report), ["command `c`"]);
+            let text = left(&report);
+            assert!(
+                text[0].starts_with("command `b` on host local: undo of command `b`"),
+                "{text:?}"
+            );
+            assert_eq!(
+                text[1..],
+                ["command `a` on host db: command `b` on host local must be undone first"]
+            );
+            let message = report.into_result().map(drop).unwrap_err().to_string();
+            assert!(
+                message.starts_with("undo of command `b`"),
+                "as it is where it is the only one: {message}"
+            );
+            fs::remove_dir(dir.path().join("b")).unwrap();
+            fs::write(dir.path().join("b"), "").unwrap();
+            let report = undo_all(context, &mut journal, OnConflict::Ask, &Unreachable::new());
+            assert_eq!(undone(&report), ["command `b`", "command `a`"]);
+            assert!(journal.open_steps().is_empty() && report.into_result().is_ok());
+        });
+    }
+
+    #[test]
+    fn a_server_waits_for_its_host_but_not_the_reverse() {
+        let dir = tempfile::tempdir().unwrap();
+        for (server, waits) in [(Some(ALIAS), true), (Some(FAR), false), (None, false)] {
+            in_context(server, |context| {
+                let first = made(context, dir.path(), "a", LOCAL);
+                let second = made(context, dir.path(), "b", LOCAL);
+                fs::remove_file(dir.path().join("b")).unwrap();
+                fs::create_dir(dir.path().join("b")).unwrap();
+                // The server's step lies between one that works and one that fails on its host.
+                let steps = [first, of_the_server(), second];
+                let mut one = journal(dir.path(), &steps);
+                let text = left(&undo_all(context, &mut one, OnConflict::Ask, &Unreachable::new()));
+                assert_eq!(text.len(), 3);
+                assert_eq!(text[1].ends_with("must be undone first"), waits, "{text:?}");
+                // It cannot be reached, and no file is there because of it.
+                fs::remove_dir(dir.path().join("b")).unwrap();
+                fs::write(dir.path().join("b"), "").unwrap();
+                let report = undo_all(context, &mut one, OnConflict::Ask, &Unreachable::new());
+                assert_eq!(undone(&report), ["command `b`", "command `a`"]);
+                assert_eq!(report.remaining.len(), 1);
+                drop(one);
+                fs::remove_dir_all(dir.path().join("journal")).unwrap();
+            });
+        }
+    }
+
+    #[test]
+    fn files_are_flushed_only_after_fsync_is_restored() {
+        let dir = tempfile::tempdir().unwrap();
+        in_context(None, |context| {
+            let fsync = Record { what: "fsync".to_owned(), ours: json!("off"), ..of_the_server() };
+            let sync = Record {
+                what: "files written without fsync".to_owned(),
+                host: Some(LOCAL.to_owned()),
+                prior: json!("on disk"),
+                ours: json!("sync"),
+                ..of_the_server()
+            };
+            let device = made(context, dir.path(), "a", LOCAL);
+            let mut journal = journal(dir.path(), &[device, sync, fsync]);
+            let report = undo_all(context, &mut journal, OnConflict::Ask, &Unreachable::new());
+            // The server does not exist, which keeps no device of the host as it is.
+            assert_eq!(undone(&report), ["command `a`"]);
+            let text = left(&report);
+            assert_eq!(
+                text[1..],
+                ["files written without fsync on host local: fsync must be undone first"]
+            );
+        });
+    }
+
+    #[test]
+    fn an_unwritable_journal_does_not_block_the_undo() {
+        let dir = tempfile::tempdir().unwrap();
+        in_context(None, |context| {
+            let steps = ["a", "b"].map(|name| made(context, dir.path(), name, LOCAL));
+            let mut journal = journal(dir.path(), &steps);
+            journal.refuse_writes();
+            let report = undo_all(context, &mut journal, OnConflict::Ask, &Unreachable::new());
+            assert_eq!(undone(&report), ["command `b`", "command `a`"]);
+            assert!(["a", "b"].iter().all(|name| !dir.path().join(name).exists()));
+            assert_eq!(journal.open_steps().len(), 2, "to be undone once more, which does no harm");
+            let error = report.into_result().map(drop).unwrap_err();
+            assert!(matches!(error, TreatmentError::Journal(_)), "{error}");
+        });
+    }
+}

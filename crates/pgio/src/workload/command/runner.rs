@@ -313,4 +313,5 @@ fn quote_word(text: &str) -> String {
 }
 
 #[cfg(test)]
+#[path = "runner_tests.rs"]
 mod tests;
