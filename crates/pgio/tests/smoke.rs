@@ -189,10 +189,10 @@ fn commits_are_counted_as_the_server_counts_them() {
 #[test]
 fn any_program_is_a_workload() {
     let dsn = database();
-    let work = "run = [\"sh\", \"-c\", \"sleep 0.2; echo tps = 42\"]\nrun_time = \"1s\"\n\
+    let work = "run = [\"sh\", \"-c\", \"sleep {seconds}; echo tps = 42\"]\nrun_time = \"1s\"\n\
                 [[workload.metric]]\nname = \"tps\"\nunit = \"1/s\"\nbetter = \"higher\"\n\
                 regex = 'tps = (\\d+)'";
-    let text = experiment(&dsn, SHORT, work, &LOCAL_AND_OFF)
+    let text = experiment(&dsn, SHORT, work, &[("one", ""), ("other", "")])
         .replace("kind = \"commit\"", "kind = \"command\"")
         .replace("aa = false", "aa = false\nprimary = \"tps\"")
         .replace("duration = \"200ms\"\n", "");
