@@ -121,20 +121,20 @@ fn only_reading_is_possible_and_only_with_the_token() {
 
 /// What the page shows, as one object.
 const SHOWN: &str = "(() => {
-    const frame = document.querySelector('iframe:not(.waiting)');
-    const report = frame && frame.contentDocument;
+    const text = (selector) => document.querySelector(selector)?.textContent ?? '';
+    const zoomed = document.querySelector('figure.zoomable .live');
     return {
-        phase: document.body.className,
-        trials: document.querySelectorAll('#trials li').length,
-        left: document.getElementById('left').textContent,
-        place: document.getElementById('place').textContent,
-        of: document.getElementById('of').textContent,
-        intervals: document.querySelectorAll('#narrowing .bar').length,
-        charts: report ? report.querySelectorAll('svg, canvas').length : 0,
-        series: report ? Boolean(report.getElementById('time')) : false,
-        opened: report ? report.querySelectorAll('section details[open]').length : 0,
-        scrolled: frame ? Math.round(frame.contentWindow.scrollY) : 0,
-        marked: window.markedByTheTest === true,
+        phase: document.getElementById('run').className,
+        left: text('#left'),
+        place: text('#place'),
+        trials: Number.parseInt(text('.facts div:nth-child(2) dd')) || 0,
+        charts: document.querySelectorAll('main svg').length,
+        series: Boolean(document.getElementById('time')),
+        opened: document.querySelectorAll('details[open]').length,
+        zoomed: zoomed ? ['min', 'max'].map((side) => zoomed.chart.scales.x[side]) : null,
+        focused: zoomed !== null && document.activeElement === zoomed,
+        top: Math.round(window.seen?.getBoundingClientRect().top),
+        marked: window.seen?.isConnected,
     };
 })()";
 
@@ -183,28 +183,41 @@ fn the_page_grows_survives_a_restart_and_stays() {
     let port = free_port();
     let mut running = start(&dir, &["e.toml", "--out", "out"], port);
     browser.visit(&format!("http://127.0.0.1:{port}/"), 1280, "light");
-    browser.evaluate("window.markedByTheTest = true");
-    until(&mut browser, &mut running, "first trials", "shown.trials >= 2 && shown.left");
-    let first = until(&mut browser, &mut running, "a report", "shown.charts > 0 && shown.of");
-    assert_eq!(first["marked"], true);
-    // Newer versions return a promise, which never settles if the report is replaced meanwhile.
-    browser.evaluate(
-        "(() => {
-            const shown = document.querySelector('iframe:not(.waiting)').contentWindow;
-            shown.document.querySelectorAll('section details').forEach((d) => { d.open = true; });
-            shown.scrollTo(0, 300);
-            return true;
-        })()",
+    let first = until(
+        &mut browser,
+        &mut running,
+        "a report",
+        "shown.trials >= 2 && shown.left && document.querySelector('figure.zoomable button')",
     );
-    until(
+    // A reader opens what is folded, zooms into a chart, and scrolls on.
+    let frame = "new Promise((done) => setTimeout(done, 100, true))";
+    for step in [
+        "document.querySelectorAll('details').forEach((d) => { d.open = true; })",
+        "document.querySelector('figure.zoomable button').click()",
+        "document.querySelector('figure.zoomable button').click()",
+        "document.querySelector('figure.zoomable .live').focus()",
+        "window.seen = document.getElementById('checks')",
+        "scrollBy(0, seen.getBoundingClientRect().top - 200)",
+    ] {
+        assert_eq!(browser.evaluate(&format!("{step}; {frame}")), true, "{step}");
+    }
+    let read = browser.evaluate(SHOWN);
+    assert!(read["opened"].as_u64() > Some(0) && read["zoomed"].is_array(), "{read}");
+    let assert_kept = |shown: &serde_json::Value| {
+        assert_eq!(shown["zoomed"], read["zoomed"], "{shown}");
+        assert_eq!((&shown["focused"], &shown["marked"]), (&true.into(), &true.into()), "{shown}");
+        // The browser rounds where it scrolls to.
+        assert!(shown["top"].as_i64().unwrap().abs_diff(200) <= 3, "{shown}");
+    };
+    assert_kept(&read);
+    let grown = until(
         &mut browser,
         &mut running,
         "a report that grew",
-        &format!(
-            "shown.of !== '{}' && shown.scrolled > 0 && shown.opened > 0",
-            first["of"].as_str().unwrap()
-        ),
+        &format!("shown.trials > {}", first["trials"]),
     );
+    assert_kept(&grown);
+    assert_eq!(grown["opened"], read["opened"], "{grown}");
 
     // Killed like a machine that goes down; the page notices, and goes on with the next one.
     let before = browser.evaluate(SHOWN)["trials"].as_u64().unwrap();
@@ -216,21 +229,20 @@ fn the_page_grows_survives_a_restart_and_stays() {
         &mut browser,
         &mut running,
         "connected again",
-        &format!("shown.phase === 'running' && shown.trials >= {before}"),
+        &format!("shown.phase === 'running' && shown.trials > {before}"),
     );
-    assert_eq!(resumed["marked"], true, "without a reload");
+    assert_kept(&resumed);
+    assert_eq!(resumed["opened"], read["opened"], "without a reload: {resumed}");
     running.wait().expect(0, &["Page: out/report.html"]);
 
     let last = browser.evaluate(SHOWN);
     assert_eq!(last["phase"], "complete", "{last}");
-    assert!(last["trials"].as_u64().unwrap() >= 16, "{last}");
     let stored = dir.trials().len();
-    let place = format!("trial {stored} of {stored}");
-    assert_eq!(last["place"], place.as_str(), "those of before count, too");
-    let of = format!("of {stored} trials");
-    assert_eq!(last["of"], of.as_str(), "the last report is here though pgio is gone");
-    assert!(last["intervals"].as_u64().unwrap() >= 2, "they narrow: {last}");
-    assert_eq!((&last["series"], &last["marked"]), (&true.into(), &true.into()), "{last}");
+    assert!(stored >= 16, "{last}");
+    assert_eq!(last["place"], format!("trial {stored} of {stored}"), "those of before count, too");
+    assert_eq!(last["trials"], stored, "the last report is here though pgio is gone");
+    assert_eq!(last["series"], true, "{last}");
+    assert_kept(&last);
     for view in VIEWS {
         resize(&mut browser, view);
     }

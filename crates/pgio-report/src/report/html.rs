@@ -40,6 +40,7 @@ use page::{Page, Section};
 use pgio_results::series::Series;
 use pgio_results::store::StoredExperiment;
 pub use series::is_drawn;
+pub use shell::{SCRIPTS, STYLES, empty, served};
 
 /// The input of a page.
 #[derive(Debug, Clone, Copy)]

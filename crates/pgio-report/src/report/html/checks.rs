@@ -39,7 +39,7 @@ fn remarks(page: &Page<'_>) -> Markup {
         div #warnings {
             @if !invalid.is_empty() { (items(&invalid)) }
             @if !others.is_empty() {
-                details.warnings {
+                details #folded-warnings .warnings {
                     summary { (format::counted(others.len(), "warning")) }
                     (items(&others))
                 }

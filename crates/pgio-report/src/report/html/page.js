@@ -99,10 +99,15 @@
     return b;
   };
 
-  for (const figure of document.querySelectorAll("figure.zoomable")) {
+  // What a reader can have the focus on.
+  const controls = (figure) => [...figure.querySelectorAll("button, .live, [tabindex]")];
+
+  const zoomable = (figure) => {
     const svg = figure.querySelector(".plot > svg");
     const plot = svg.parentElement;
     const name = svg.querySelector("title").textContent;
+    // The figure as the report has it.
+    figure.source = figure.outerHTML;
     const bar = document.createElement("p");
     bar.className = "zoom";
     figure.append(bar);
@@ -137,8 +142,7 @@
       "+": () => view(0, 0.5), "=": () => view(0, 0.5), "-": () => view(0, 2),
       ArrowLeft: () => view(-0.25, 1), ArrowRight: () => view(0.25, 1), 0: whole, Escape: close,
     };
-    const open = () => {
-      if (live) return;
+    const draw = () => {
       const data = JSON.parse(figure.querySelector("script.data").textContent);
       const box = document.createElement("div");
       box.className = "live";
@@ -152,7 +156,7 @@
       // Lines that have no point where another line has one continue there. Mode 2 (NULL_EXPAND) widens a missing
       // value to the points beside it, so that none of these is drawn into the gap.
       const joined = tables.length > 1 ? uPlot.join(tables, tables.map(() => [2, 2])) : tables[0];
-      live = new uPlot(options(data, box.clientWidth, height), joined, box);
+      live = box.chart = new uPlot(options(data, box.clientWidth, height), joined, box);
       box.addEventListener("keydown", (e) => {
         if (!keys[e.key] || e.ctrlKey || e.metaKey || e.altKey) return;
         e.preventDefault();
@@ -163,12 +167,32 @@
         button("◀", "Move left", () => view(-0.25, 1)), button("▶", "Move right", () => view(0.25, 1)),
         button("All", "Show all", whole), button("Close", "Back to the whole chart", close),
       );
-      box.focus({ preventScroll: true });
+      return box;
     };
+    const open = () => live || draw().focus({ preventScroll: true });
     closed();
     svg.addEventListener("click", open);
     svg.addEventListener("keydown", (e) => { if (e.key === "Enter") open(); });
-    addEventListener("resize", () => live && live.setSize({ width: live.root.parentElement.clientWidth, height: live.height }));
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => live && live.redraw());
-  }
+    // Takes the place of an older figure, zoomed as that is.
+    figure.replace = (former) => {
+      const at = controls(former).indexOf(document.activeElement);
+      const chart = former.querySelector(".live")?.chart;
+      former.replaceWith(figure);
+      if (chart) {
+        draw();
+        const { min, max } = chart.scales.x;
+        const all = chart.data[0];
+        if (min > all[0] || max < all[all.length - 1]) live.setScale("x", { min, max });
+        chart.destroy();
+      }
+      controls(figure)[at]?.focus({ preventScroll: true });
+    };
+  };
+  document.querySelectorAll("figure.zoomable").forEach(zoomable);
+  // For a page that is served while its experiment runs.
+  window.zoomable = zoomable;
+
+  const zoomed = () => [...document.querySelectorAll(".zoomable .live")].map((box) => [box.chart, box.clientWidth]);
+  addEventListener("resize", () => zoomed().forEach(([chart, width]) => chart.setSize({ width, height: chart.height })));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => zoomed().forEach(([chart]) => chart.redraw()));
 })();

@@ -21,8 +21,11 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
 /// An empty icon, so that the browser requests none from a server.
 const NO_ICON: &str = "data:,";
 
-const CHARTS_STYLE: &str = include_str!("../../../assets/uplot/uPlot.min.css");
-const CHARTS: &str = include_str!("../../../assets/uplot/uPlot.iife.min.js");
+/// The styles and scripts of a page with charts that zoom, each as it stands in its element.
+pub const STYLES: [&str; 2] =
+    [include_str!("../../../assets/uplot/uPlot.min.css"), include_str!("page.css")];
+pub const SCRIPTS: [&str; 2] =
+    [include_str!("../../../assets/uplot/uPlot.iife.min.js"), include_str!("page.js")];
 
 /// maud escapes what HTML would obey; the rest that a browser would, such as a turn of the direction of
 /// writing, is spelled out in the page as a whole. Our own scripts and styles hold none of it.
@@ -36,21 +39,41 @@ pub(super) fn simple(title: &str, header: Markup, sections: &[Section], zooms: b
     page(&Shell { title, header, sections, summary: sections.len(), footer, zooms })
 }
 
+/// The page that stands in for a report until there is one; it has the same styles and scripts.
+pub fn empty(title: &str) -> String {
+    let header = html! {
+        p.kind { "pgio experiment" } h1 { (title) } p { "The report appears between two trials." }
+    };
+    simple(title, header, &[], true)
+}
+
+/// A page as a server sends it, with this at the end of its head and at the top of its body. What it may load is then
+/// for the server to say.
+pub fn served(page: &str, head: &str, top: &str) -> String {
+    let begins = format!("{head}</head><body>{top}");
+    page.replacen(&policy().into_string(), "", 1).replacen("</head><body>", &begins, 1)
+}
+
+fn policy() -> Markup {
+    html! { meta http-equiv="Content-Security-Policy" content=(POLICY); }
+}
+
 fn draw(shell: &Shell<'_>) -> Markup {
     let sections = shell.sections;
+    let [charts_style, style] = STYLES;
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                (policy())
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 meta name="generator" content=(format!("pgio {}", env!("CARGO_PKG_VERSION")));
                 title { (shell.title) " – pgio" }
                 link rel="icon" href=(NO_ICON);
-                @if shell.zooms { style { (PreEscaped(CHARTS_STYLE)) } }
-                style { (PreEscaped(include_str!("page.css"))) }
+                @if shell.zooms { style { (PreEscaped(charts_style)) } }
+                style { (PreEscaped(style)) }
             }
             body {
                 a.skip href="#main" { "Skip to the report" }
@@ -70,10 +93,7 @@ fn draw(shell: &Shell<'_>) -> Markup {
                     }
                 }
                 footer { (shell.footer) }
-                @if shell.zooms {
-                    script { (PreEscaped(CHARTS)) }
-                    script { (PreEscaped(include_str!("page.js"))) }
-                }
+                @if shell.zooms { @for script in SCRIPTS { script { (PreEscaped(script)) } } }
             }
         }
     }

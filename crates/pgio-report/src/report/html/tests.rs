@@ -127,6 +127,16 @@ fn an_experiment_without_trials_is_a_page_too() {
 }
 
 #[test]
+fn a_served_page_is_the_report_below_what_the_server_adds() {
+    let report = page(&demo());
+    let served = super::served(&report, "<style>h</style>", "<p>top</p>");
+    assert!(report.contains("http-equiv") && !served.contains("http-equiv"));
+    let (before, after) = served.split_once("<style>h</style></head><body><p>top</p>").unwrap();
+    assert!(!before.contains("<body>") && report.ends_with(after));
+    assert!(super::empty("</title><b>").contains("<h1>&lt;/title&gt;&lt;b&gt;</h1>"));
+}
+
+#[test]
 fn no_text_becomes_markup() {
     const WILD: &str = "<img src=x onerror=alert(1)>\"'&";
     let mut stored = demo();
@@ -196,7 +206,8 @@ fn warnings_are_folded_and_each_stands_there_once() {
     }
     stored.trials[7].checks.push(Check::invalid("standby", "it went away", "look at its log"));
     let page = page(&stored);
-    let (_, warnings) = page.split_once("<details class=\"warnings\">").unwrap();
+    let (_, warnings) =
+        page.split_once("<details class=\"warnings\" id=\"folded-warnings\">").unwrap();
     let (warnings, _) = warnings.split_once("</details>").unwrap();
     for text in ["the processor was throttled", "cool it"] {
         assert_eq!(page.matches(text).count(), 1, "{text}");

@@ -3,11 +3,9 @@
 //! The token never comes from the command line, where every user of the machine could read it.
 
 use std::env;
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -26,34 +24,21 @@ const MAX_TOKEN_FILE_BYTES: u64 = 1024;
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct LiveArgs {
     /// Serve the report to browsers at this address, such as 127.0.0.1:8080, while the experiment runs
-    #[arg(long, value_name = "IP:PORT", conflicts_with = "plan")]
-    live: Option<Address>,
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_address, conflicts_with = "plan")]
+    live: Option<SocketAddr>,
     /// Read the token that browsers must send from this file instead of PGIO_LIVE_TOKEN; an address that is not
     /// loopback requires a token
     #[arg(long, value_name = "FILE", requires = "live")]
     live_token_file: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Address(SocketAddr);
-
-impl FromStr for Address {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Address, &'static str> {
-        let on_this_machine = || {
-            let port = text.strip_prefix("localhost:")?.parse().ok()?;
-            Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
-        };
-        let parsed = text.parse().ok().or_else(on_this_machine).map(Address);
-        parsed.ok_or("must be an IP address and a port such as 127.0.0.1:8080 or [::1]:8080")
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
+fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
+    let on_this_machine = || {
+        let port = text.strip_prefix("localhost:")?.parse().ok()?;
+        Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
+    };
+    let parsed = text.parse().ok().or_else(on_this_machine);
+    parsed.ok_or("must be an IP address and a port such as 127.0.0.1:8080 or [::1]:8080")
 }
 
 /// Where to listen, and the token that a browser must have.
@@ -71,14 +56,14 @@ impl LiveArgs {
             Some(file) => Some(read_token(file)?),
             None => token_from_environment()?,
         };
-        if token.is_none() && !address.0.ip().is_loopback() {
+        if token.is_none() && !address.ip().is_loopback() {
             let why = format!(
                 "--live {address}: anybody could read the page at an address that is not loopback; set \
                  {TOKEN_VARIABLE} or --live-token-file, or use 127.0.0.1 and an ssh tunnel"
             );
             return Err(Failure::message(USAGE, why));
         }
-        Ok(Some(Endpoint { address: address.0, token }))
+        Ok(Some(Endpoint { address, token }))
     }
 }
 
@@ -149,11 +134,11 @@ mod tests {
             ("[::1]:80", "[::1]:80"),
             ("0.0.0.0:8080", "0.0.0.0:8080"),
         ] {
-            assert_eq!(text.parse::<Address>().unwrap().to_string(), parsed);
+            assert_eq!(parse_address(text).unwrap().to_string(), parsed);
         }
         for rubbish in ["", "8080", ":8080", "127.0.0.1", "127.0.0.1:70000", "db:80", "localhost:"]
         {
-            assert!(rubbish.parse::<Address>().is_err(), "{rubbish}");
+            assert!(parse_address(rubbish).is_err(), "{rubbish}");
         }
     }
 
