@@ -156,6 +156,7 @@ fn until(
 
 fn resize(browser: &mut Browser, (width, theme): (u32, &str)) {
     browser.emulate(width, theme);
+    browser.evaluate("scrollTo(0, 0)");
     for what in ["beyondTheEdge()", "illegible()", "faint()"] {
         let found = browser.evaluate(&format!("(() => {{ {MEASURE}\nreturn {what}; }})()"));
         assert_eq!(found, serde_json::json!([]), "{what} at {width}, {theme}");

@@ -112,7 +112,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let dirs =
         jobs::perform(&job, &run, &mut |event| live.iter_mut().for_each(|l| l.handle(event)));
     if let Some(live) = live {
-        live.finish(&dirs, &stop);
+        live.finish(&dirs);
     }
     let dirs = dirs.inspect_err(|why| jobs::note_kept_trials(why, &out))?;
     let mut analyses = Vec::new();

@@ -223,7 +223,7 @@ impl Live {
     /// Tells browsers how the run ended and gives them time to fetch the last report. A page closes its stream
     /// of events when it has it; after a stop it waits for the run to be resumed. Once the work is done, the first
     /// Ctrl-C ends this.
-    pub(super) fn finish<T>(self, ended: &Result<T, Failure>, stop: &Stop) {
+    pub(super) fn finish<T>(self, ended: &Result<T, Failure>) {
         let (phase, reason, timeout) = match ended {
             Ok(_) => (Phase::Complete, String::new(), LAST_REPORT_TIMEOUT),
             Err(failure) => (Phase::Stopped, failure.sentence(), STOPPED_TIMEOUT),
@@ -233,7 +233,7 @@ impl Live {
             (status.doing, status.seconds_left) = (String::new(), None);
         });
         let begun = Instant::now();
-        let is_cut = || if ended.is_ok() { stop.requested() } else { stop.urgent() };
+        let is_cut = || if ended.is_ok() { self.stop.requested() } else { self.stop.urgent() };
         while self.page.is_watched() && begun.elapsed() < timeout && !is_cut() {
             thread::sleep(POLL);
         }
@@ -279,7 +279,7 @@ mod tests {
         let _viewer = live.page.watch();
         stop.request();
         let begun = Instant::now();
-        live.finish(&Ok(()), &stop);
+        live.finish(&Ok(()));
         assert!(begun.elapsed() < LAST_REPORT_TIMEOUT / 2, "{:?}", begun.elapsed());
     }
 
