@@ -51,14 +51,6 @@ fn a_pair_with_an_invalid_baseline_is_left_out() {
     assert_eq!(values(&found), []);
 }
 
-#[test]
-fn results_of_earlier_versions_have_the_baselines_last_attempt() {
-    let alone = [("local", 0, 100.0, true), ("on", 0, 1.0, false), ("on", 1, 60.0, true)];
-    assert_eq!(values(&paired(&alone).0), [(60.0, 100.0)]);
-    let baseline = [("local", 0, 1.0, false), ("on", 0, 60.0, true), ("local", 1, 120.0, true)];
-    assert_eq!(values(&paired(&baseline).0), [(60.0, 120.0)]);
-}
-
 /// `on` was repeated with the baseline beside it; `off` was measured when the baseline's first trial failed.
 #[test]
 fn a_baseline_that_failed_is_not_replaced_by_a_later_one() {
