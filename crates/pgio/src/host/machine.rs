@@ -120,6 +120,14 @@ impl Host {
         }
     }
 
+    /// Returns the first of these programs that the host lacks. An ordinary user's PATH often has no administrators'
+    /// directories.
+    pub fn lacks(&self, programs: &[&str]) -> Result<Option<String>, ExecError> {
+        let search = "PATH=$PATH:/usr/sbin:/sbin; for p; do command -v \"$p\" >/dev/null || printf '%s\\n' \"$p\"; done";
+        let search = CommandLine::new("sh").args(["-c", search, "sh"]).args(programs);
+        Ok(self.output(&search)?.stdout.lines().next().map(str::to_owned))
+    }
+
     fn missing(&self, command: &CommandLine) -> ExecError {
         let program = command.program().to_string_lossy().into_owned();
         HostError::Missing { host: self.name.clone(), program }.into()

@@ -172,10 +172,8 @@ impl NewFileSystem {
     pub(super) fn check(&self, host: &Host, what: &str, bytes: u64) -> Result<(), TreatmentError> {
         self.tools(host)?;
         let device = self.device(host)?;
-        let search = "PATH=$PATH:/usr/sbin:/sbin; for p; do command -v \"$p\" || printf 'lacks %s\\n' \"$p\"; done";
-        let search = CommandLine::new("sh").args(["-c", search, "sh"]).args(PROGRAMS);
-        let output = host.output(&search.arg(self.program()))?.stdout;
-        if let Some(program) = output.lines().find_map(|line| line.strip_prefix("lacks ")) {
+        let own = self.program();
+        if let Some(program) = host.lacks(&[PROGRAMS, &[own.as_str()]].concat())? {
             let host = host.name();
             return Err(TreatmentError::Refused(format!(
                 "program `{program}` is not installed on host {host}: install it there"

@@ -12,7 +12,7 @@ use super::fio::{self, FioResult, Job};
 use super::place::{Kind, Place};
 use crate::host::command::quoted;
 use crate::host::error::HostError;
-use crate::host::exec::{CommandLine, Exec, ExecError};
+use crate::host::exec::ExecError;
 use crate::host::stop::Stop;
 use crate::host::{Host, Shell};
 
@@ -113,12 +113,10 @@ impl Bench {
 
 /// Refuses a host without fio, which the shell would find as late as in a trial.
 pub fn check_installed(host: &Host) -> Result<(), DeviceError> {
-    let script = "PATH=$PATH:/usr/sbin:/sbin; command -v fio || :";
-    let found = host.run(&CommandLine::new("sh").args(["-c", script]))?;
-    if found.trim().is_empty() {
-        return Err(DeviceError::NoFio { host: host.name().to_owned() });
+    match host.lacks(&["fio"])? {
+        Some(_) => Err(DeviceError::NoFio { host: host.name().to_owned() }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Parses `running BYTES`.
