@@ -108,7 +108,7 @@ fn of_drbd_option(name: &str, value: &str) -> Option<Danger> {
     (flushes.contains(&name) && is_off(value)).then_some(Danger::PowerCutCorrupts)
 }
 
-/// Of mount options, or of a new file system with the arguments of mkfs.
+/// What mount options endanger, or a new file system with its arguments of mkfs.
 fn of_mount(value: &str) -> Option<Danger> {
     let mut words = value.split([',', ' ', '(', ')']);
     words.any(|word| MOUNTED_UNSAFELY.contains(&word)).then_some(Danger::PowerCutCorrupts)

@@ -45,7 +45,7 @@ pub struct Trial {
     pub workload: WorkloadInfo,
     /// The data set of the workload `slob`.
     pub dataset: Option<DatasetInfo>,
-    /// Of its work, derived from the experiment's seed and the names of its place.
+    /// The seed of its work, derived from the experiment's and the names of its place.
     pub seed: u64,
     pub server: ServerInfo,
     /// Settings pinned in every session of the workload, as read back there.
@@ -114,6 +114,14 @@ pub struct BackgroundUse {
 pub const BURN_IN_BLOCK: u32 = 0;
 
 impl Trial {
+    /// Shares the facts with one of these trials that has equal ones, so that a thousand trials keep them once.
+    pub fn share_environment<'a>(&mut self, others: impl IntoIterator<Item = &'a Trial>) {
+        let mut others = others.into_iter();
+        if let Some(same) = others.find(|other| other.environment == self.environment) {
+            self.environment = Arc::clone(&same.environment);
+        }
+    }
+
     /// Whether it ran before block 1 to warm up the server: stored and shown, never counted or
     /// compared.
     pub fn is_burn_in(&self) -> bool {
@@ -235,7 +243,7 @@ pub struct ServerInfo {
     /// `off` if it was off at either end of the window; so is `full_page_writes`.
     pub fsync: String,
     pub full_page_writes: String,
-    /// When the server was started, in seconds since 1970 by its clock; absent in older records.
+    /// When the server was started, in seconds since 1970 by its clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<i64>,
 }

@@ -16,7 +16,7 @@ pub struct Telemetry {
     /// File systems and devices below the server's directories.
     pub storage: Vec<Storage>,
     pub waits: Option<Waits>,
-    /// Absent in older results, and where nothing was sampled.
+    /// Absent where nothing was sampled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreign_sessions: Option<ForeignSessions>,
     /// Standbys by application_name.
@@ -168,7 +168,7 @@ pub struct HostUse {
     /// a core, on average; absent if the kernel does not account for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_delay: Option<f64>,
-    /// Absent in older results, if the kernel keeps no accounts, and where the servers are not.
+    /// Absent if the kernel keeps no accounts, and where the servers are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_io: Option<ProcessIo>,
     /// Bytes at the end of the window: `total`, `free`, `available`, `cached`, `dirty`,
@@ -239,7 +239,7 @@ pub struct DeviceUse {
     pub read_bytes_per_second: f64,
     pub written_bytes_per_second: f64,
     /// Requires Linux 5.5 or later. Absent for partitions, volumes (device mapper, md) and DRBD, which count
-    /// none; older results have 0 there.
+    /// none.
     pub flushes_per_second: Option<f64>,
     /// Mean seconds from request to completion; absent without requests.
     pub read_seconds: Option<f64>,
@@ -345,7 +345,7 @@ pub struct Device {
     /// Queue settings: `scheduler`, `write_cache`, `fua`, `rotational`, `read_ahead_kb`.
     pub queue: BTreeMap<String, String>,
     /// Whether it is a further device of the file system (btrfs) and not below the one before it; absent if
-    /// not, and in older results.
+    /// not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub member: bool,
 }
@@ -409,7 +409,7 @@ pub struct Probes {
     pub flush_seconds: Option<f64>,
     /// The same on the standby.
     pub standby_flush_seconds: Option<f64>,
-    /// Half the width of the 95 % interval of each; absent in older results.
+    /// Half the width of the 95 % interval of each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flush_error_seconds: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -66,7 +66,7 @@ pub struct Share {
     pub what: String,
     /// Trials of the condition with this outcome.
     pub trials: usize,
-    /// Of how many trials.
+    /// All trials of the condition.
     pub of: usize,
     /// Trials of the baseline with this outcome.
     pub baseline_trials: usize,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Interval {
     /// The 95 % interval; of what is judged in a family, at the level that the family leaves it. Null with too
     /// few values, and on the side that a bound leaves open.
-    /// Of a ratio, an end beyond a factor of 100 is null.
+    /// A ratio's end beyond a factor of 100 is null as well.
     pub low: Option<f64>,
     /// Its upper end.
     pub high: Option<f64>,

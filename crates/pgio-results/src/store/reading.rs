@@ -10,7 +10,6 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::mem;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rustix::fs::{Stat, fstat};
 use serde::Deserialize;
@@ -284,11 +283,7 @@ pub(super) fn records(file: &File, path: &Path) -> Result<Records, StoreError> {
             Err(_) => String::from_utf8_lossy(text),
         };
         let mut trial = wire::from_json(&text, &place())?;
-        if let Some(before) = found.trials.last()
-            && before.environment == trial.environment
-        {
-            trial.environment = Arc::clone(&before.environment);
-        }
+        trial.share_environment(found.trials.last());
         found.trials.push(trial);
         found.whole += length;
     }

@@ -16,7 +16,6 @@ mod workload_tables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::check::{CheckedCells, LiveCell, check, touched, touched_before_check};
@@ -372,10 +371,7 @@ impl Stage for Live<'_> {
         self.judge.add(&self.stored.manifest, self.stored.trials.len(), &trial);
         let computes_intervals = self.rules.precision.is_some();
         judging::keep_judged(&mut trial, computes_intervals);
-        let mut recent = self.stored.trials.iter().rev().take(self.cells.len());
-        if let Some(same) = recent.find(|recent| recent.environment == trial.environment) {
-            trial.environment = Arc::clone(&same.environment);
-        }
+        trial.share_environment(self.stored.trials.iter().rev().take(self.cells.len()));
         // What a run keeps of its trials must not grow with their number.
         let block = |trial: &Trial| trial.place.as_ref().map(|place| place.block);
         let last = self.stored.trials.last().and_then(block);

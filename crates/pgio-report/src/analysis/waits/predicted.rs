@@ -30,7 +30,7 @@ const STANDBY_NAMES: &str = "synchronous_standby_names";
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Predicted {
     pub seconds: f64,
-    /// Half-width of its 95 % interval, from the variation of the probes. Absent in older results.
+    /// Half-width of its 95 % interval, from the variation of the probes.
     #[serde(default)]
     pub error: Option<f64>,
     /// Whether the actual latency is higher by an unknown amount.
