@@ -9,14 +9,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+
+use crate::dist::command::captured;
+use crate::{format, keys};
 
 /// Fewer lines of code than this hardly make a file that a reader looks for.
 const SMALL_FILE: usize = 40;
 /// Directories of the workspace that hold Rust.
 const SOURCES: [&str; 3] = ["crates", "tests", "xtask"];
 /// Pages that a program writes.
-const GENERATED: [&str; 2] = ["docs/KEYS.md", "docs/FORMAT.md"];
+const GENERATED: [&str; 2] = [keys::PAGE, format::PAGE];
 const EXCLUDED: [&str; 3] = ["target", "man", "schema"];
 
 #[derive(Debug, Clone, clap::Args)]
@@ -158,19 +161,11 @@ fn count_lines(text: &str, mut is_test: bool) -> Lines {
     lines
 }
 
-fn output(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("run {command:?}"))?;
-    if !output.status.success() {
-        bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
 /// The directories of what a bare `cargo` command builds.
 fn default_members(root: &Path) -> Result<Vec<PathBuf>> {
     let args = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
     let metadata: serde_json::Value =
-        serde_json::from_str(&output(Command::new("cargo").args(args).current_dir(root))?)?;
+        serde_json::from_str(&captured(Command::new("cargo").args(args).current_dir(root))?)?;
     let is_default = |package: &&serde_json::Value| {
         let members = metadata["workspace_default_members"].as_array();
         members.is_some_and(|members| members.contains(&package["id"]))
@@ -186,7 +181,7 @@ fn default_members(root: &Path) -> Result<Vec<PathBuf>> {
 /// All crates that `cargo build` compiles, its own included.
 fn crates(root: &Path) -> Result<usize> {
     let args = ["tree", "--offline", "--prefix", "none", "--edges", "normal,build", "--no-dedupe"];
-    let text = output(Command::new("cargo").args(args).current_dir(root))?;
+    let text = captured(Command::new("cargo").args(args).current_dir(root))?;
     let names = text.lines().map(|line| line.split(" (").next().unwrap_or(line));
     let names: std::collections::BTreeSet<&str> = names.filter(|name| !name.is_empty()).collect();
     Ok(names.len())
@@ -198,7 +193,7 @@ fn times(root: &Path) -> Result<()> {
         let begun = Instant::now();
         let mut cargo = Command::new("cargo");
         cargo.args(args).arg("--quiet").current_dir(root).env("CARGO_TARGET_DIR", target.path());
-        output(&mut cargo)?;
+        captured(&mut cargo)?;
         println!("{:<24}{:>8} s", format!("cargo {}", args.join(" ")), begun.elapsed().as_secs());
     }
     let program = fs::metadata(target.path().join("release/pgio"))?.len();

@@ -9,7 +9,7 @@
 mod archive;
 mod binary;
 mod build;
-mod command;
+pub(crate) mod command;
 mod debian;
 mod files;
 mod notes;

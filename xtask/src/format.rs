@@ -14,6 +14,8 @@ use crate::schema::Schema;
 
 const HEAD: &str = include_str!("format.md");
 
+pub(crate) const PAGE: &str = "docs/FORMAT.md";
+
 pub(crate) fn artifact(schemas: &[Schema]) -> (PathBuf, String) {
     let mut text = HEAD.to_owned();
     let mut described = BTreeMap::new();
@@ -22,7 +24,7 @@ pub(crate) fn artifact(schemas: &[Schema]) -> (PathBuf, String) {
         text += &format!("\n## {format}\n\n[Schema](schema/{file}.json). ");
         text += &document(schema, &mut described);
     }
-    (PathBuf::from("docs/FORMAT.md"), text)
+    (PathBuf::from(PAGE), text)
 }
 
 /// The tables of one document: its own, then those of its types that are not `described` yet.

@@ -30,6 +30,8 @@ workloads. A key is a flag of the commands that use it: `connect` of `setup`, `r
 [How do I run a program of my own as the workload?](GUIDE.md#how-do-i-run-a-program-of-my-own-as-the-workload)
 ";
 
+pub(crate) const PAGE: &str = "docs/KEYS.md";
+
 pub(crate) fn artifacts() -> Vec<(PathBuf, String)> {
     let sections = [
         HEAD.to_owned(),
@@ -48,7 +50,7 @@ pub(crate) fn artifacts() -> Vec<(PathBuf, String)> {
         "## Exit codes\n".to_owned(),
         exit_codes(),
     ];
-    vec![(PathBuf::from("docs/KEYS.md"), sections.join("\n"))]
+    vec![(PathBuf::from(PAGE), sections.join("\n"))]
 }
 
 fn keys() -> String {

@@ -49,7 +49,7 @@ pub(super) fn output(program: &str, arguments: &[&str]) -> Result<String> {
     captured(&mut command)
 }
 
-pub(super) fn captured(command: &mut Command) -> Result<String> {
+pub(crate) fn captured(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("start {}", named(command)))?;
     if !output.status.success() {
         bail!("{} failed: {}", named(command), output.status);
