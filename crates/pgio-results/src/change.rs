@@ -262,8 +262,8 @@ pub mod fact {
     /// Whether a user's command may be meant to change it: settings of the kernel, and of standbys.
     pub(super) fn is_changed_by_commands(fact: &str) -> bool {
         let names = ["host.governor", "host.transparent_hugepage"];
-        fact.ends_with(".read_ahead")
-            || fact.contains("host.vm.") && !is_setting(fact)
+        let is_kernels = fact.ends_with(".read_ahead") || fact.contains("host.vm.");
+        is_kernels && !is_setting(fact)
             || is_of_standby(fact)
             || fact.ends_with(".scheduler")
             || names.contains(&fact)

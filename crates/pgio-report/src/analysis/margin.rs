@@ -66,7 +66,7 @@ fn decision(evidence: Evidence) -> Decision {
 
 /// What is decided about a factor at levels of others, with the interval that decides.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct AtLevels {
+pub(super) struct LevelDecision {
     decision: Decision,
     within: Option<Interval>,
     open_by_totals: bool,
@@ -79,7 +79,7 @@ pub(super) fn at_level(
     logs: &[f64],
     bounds: Option<(f64, f64)>,
     totals: Option<(f64, f64)>,
-) -> Option<AtLevels> {
+) -> Option<LevelDecision> {
     let margin = manifest.rules.matters.and_then(Margin::of_share)?;
     let typical = bounds.map_or_else(Evidence::default, |(low, high)| {
         margin.judge([Some(low), Some(high)], logs, ALPHA)
@@ -87,17 +87,17 @@ pub(super) fn at_level(
     let evidence = totals.map_or(typical, |totals| margin.require_totals(typical, totals));
     let (decision, of_typical) = (decision(evidence), decision(typical));
     let open_by_totals = decision != of_typical;
-    Some(AtLevels { decision, within: within(logs, totals), open_by_totals })
+    Some(LevelDecision { decision, within: within(logs, totals), open_by_totals })
 }
 
-impl AtLevels {
+impl LevelDecision {
     /// A factor matters if it does at one level, and does not if at neither.
-    pub(super) fn and(self, other: AtLevels) -> AtLevels {
+    pub(super) fn and(self, other: LevelDecision) -> LevelDecision {
         let hull = |(a, b): (Interval, Interval)| Interval {
             low: a.low.zip(b.low).map(|(a, b)| a.min(b)),
             high: a.high.zip(b.high).map(|(a, b)| a.max(b)),
         };
-        AtLevels {
+        LevelDecision {
             decision: worse(self.decision, other.decision),
             within: self.within.zip(other.within).map(hull),
             open_by_totals: self.open_by_totals || other.open_by_totals,

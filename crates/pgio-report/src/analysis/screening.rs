@@ -269,7 +269,7 @@ fn planned(
     for (effect, number) in effects.iter_mut().zip(conditional) {
         effect.conditional = number.map(|number| at_levels[2 * number].conditional.clone());
     }
-    let mut decided: BTreeMap<usize, margin::AtLevels> = BTreeMap::new();
+    let mut decided: BTreeMap<usize, margin::LevelDecision> = BTreeMap::new();
     for (found, (metric, ..)) in at_levels.iter().zip(joint.iter().flat_map(|j| [j, j])) {
         let Conditional { factor, given, .. } = &found.conditional;
         let is_it = |e: &Effect| e.factors == [factor.as_str()] && e.comparison.metric == *metric;
@@ -288,7 +288,7 @@ fn planned(
 /// The effect of a factor at both levels of another one, and what that decides.
 struct AtLevels {
     conditional: Conditional,
-    decided: Option<margin::AtLevels>,
+    decided: Option<margin::LevelDecision>,
 }
 
 /// Two for each pair of factors that act together: the first factor at both levels of the second, and the reverse. All

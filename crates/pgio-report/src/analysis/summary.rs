@@ -66,7 +66,10 @@ fn danger(changes: &[Change], arm: &Arm<'_>) -> Option<Danger> {
     let is_set = |trial: &Trial, name: &str| {
         trial.settings.contains_key(name) || changes.iter().any(|change| change.sets(name))
     };
-    let found = trials().flat_map(|trial| {
+    // Most trials of a condition are configured alike.
+    let mut configured: Vec<&Trial> = trials().collect();
+    configured.dedup_by(|a, b| a.environment == b.environment && a.settings == b.settings);
+    let found = configured.iter().flat_map(|trial| {
         let facts = trial.environment.iter().map(|(name, value)| (name.as_str(), value));
         let facts =
             facts.filter(|(name, _)| !fact::setting_of(name).is_some_and(|s| is_set(trial, s)));
@@ -74,10 +77,11 @@ fn danger(changes: &[Change], arm: &Arm<'_>) -> Option<Danger> {
             of_fact(name, value).filter(|d| applies(name == fact::setting(COMMIT_LEVEL), d))
         })
     });
-    let pinned = trials().flat_map(|trial| trial.settings.iter()).filter_map(|(name, value)| {
-        let danger = Change::server(name, value).danger();
-        danger.filter(|danger| applies(name == COMMIT_LEVEL, danger))
-    });
+    let pinned =
+        configured.iter().flat_map(|trial| trial.settings.iter()).filter_map(|(name, value)| {
+            let danger = Change::server(name, value).danger();
+            danger.filter(|danger| applies(name == COMMIT_LEVEL, danger))
+        });
     // A private server may have been built with them.
     let off = |t: &Trial| t.server.fsync == "off" || t.server.full_page_writes == "off";
     let built = trials().any(off).then_some(Danger::PowerCutCorrupts);

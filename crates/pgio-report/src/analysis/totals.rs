@@ -77,6 +77,9 @@ pub(super) fn ratio(
     def: &MetricDef<'_>,
     alpha: f64,
 ) -> Option<Totals> {
+    if !exist(def) {
+        return None;
+    }
     let part = |trial: &Trial| {
         let value = pairing::value(trial, def.name)?;
         let seconds = trial.window.seconds;
@@ -96,7 +99,6 @@ pub(super) fn ratio(
     };
     let blocks: Vec<Block> = beside
         .trials()
-        .filter(|_| exist(def))
         .filter_map(|(ours, theirs)| {
             Some(Block { condition: part(ours)?, baseline: part(theirs)? })
         })

@@ -4,7 +4,7 @@
 //! Next: `text` prints the document.
 
 use super::csv::{at_least, number, word};
-use super::format::{self, NONE, moment};
+use super::format::{self, NONE, NOT_DECIDED, moment};
 use super::outcomes::probability;
 use super::table::{Column, Document, Label, Remark, Table};
 use crate::analysis::across::gate::RuleResult;
@@ -115,9 +115,9 @@ fn primary(across: &Across) -> Table {
         columns,
         rows: compared().map(row).collect(),
         notes: vec![if rows_judged(across) {
-            "~ not decided: the interval includes no change. The unit is the run: Welch's interval for the ratio of the \
-             runs' geometric means."
-                .to_owned()
+            format!(
+                "{NOT_DECIDED} The unit is the run: Welch's interval for the ratio of the runs' geometric means."
+            )
         } else {
             format!(
                 "Shown, not judged: fewer than {MIN_RUNS} runs per side cannot separate a change from the \

@@ -218,7 +218,7 @@ fn primary_notes(analysis: &Analysis, rows: &[Vec<String>]) -> Vec<String> {
         let risk = margin::share(ALPHA);
         notes.push(format!(
             "Does not matter: the interval beside it, at {risk} risk, is within the margin{}.",
-            margin::without_totals(analysis).map_or_else(String::new, |why| format!("; {why}"))
+            margin::blind(analysis)
         ));
     }
     notes.extend(chosen_afterwards(analysis));

@@ -74,8 +74,7 @@ pub fn gate(analysis: &Analysis) -> Option<GateResult> {
         (Gate::Undecided, open.text() + &needed(analysis))
     } else {
         let baseline = &analysis.baseline;
-        let blind =
-            margin::without_totals(analysis).map_or_else(String::new, |why| format!("; {why}"));
+        let blind = margin::blind(analysis);
         (Gate::Pass, format!("no condition is worse than {baseline} by more than {share}{blind}"))
     };
     Some(GateResult { gate, why })

@@ -55,6 +55,11 @@ pub(super) fn without_totals(analysis: &Analysis) -> Option<String> {
     ))
 }
 
+/// The same to be appended to a decision; empty if the totals were looked at.
+pub(super) fn blind(analysis: &Analysis) -> String {
+    without_totals(analysis).map_or_else(String::new, |why| format!("; {why}"))
+}
+
 /// How many blocks decide, and how long they take, once for all conditions that need as many.
 pub(super) fn blocks_to_decide<'a>(
     analysis: &Analysis,
@@ -104,7 +109,7 @@ pub(super) fn sentence(analysis: &Analysis, c: &Comparison) -> String {
             let risk = self::share(ALPHA);
             let within = |interval| format!(", within {interval} at {risk} risk");
             let within = decides(c).map_or_else(String::new, within);
-            let blind = without_totals(analysis).map_or_else(String::new, |why| format!("; {why}"));
+            let blind = blind(analysis);
             format!(" The effect does not matter: it is smaller than {share}{within}{blind}.")
         }
         Decision::Undecided => {

@@ -14,11 +14,11 @@ use rustix::process::geteuid;
 use super::{Directory, Refused, split, write_durably};
 
 pub fn write_named(path: &Path, text: &str) -> io::Result<()> {
-    let (directory, _) = split(path)?;
-    Directory::open_to_write(directory)?;
     if !is_special(path)? {
         return write_durably(path, text);
     }
+    let (directory, _) = split(path)?;
+    Directory::open_to_write(directory)?;
     OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
 }
 

@@ -6,7 +6,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -30,16 +30,13 @@ pub(super) fn secure_path() -> Option<&'static OsStr> {
 /// not use if no other has it.
 pub(super) fn refused(program: &OsStr) -> Option<PathBuf> {
     let path = secure_path()?;
-    if Path::new(program).components().count() != 1 || program.as_encoded_bytes().contains(&b'/') {
+    if program.is_empty() || program.as_encoded_bytes().contains(&b'/') {
         return None;
     }
-    let first = |path: &OsStr| {
-        let all = env::split_paths(path).map(|dir| dir.join(program)).collect::<Vec<_>>();
-        all.into_iter().find(|path| {
-            fs::metadata(path)
-                .is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
-        })
+    let is_program = |path: &PathBuf| {
+        fs::metadata(path).is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0)
     };
+    let first = |path: &OsStr| env::split_paths(path).map(|dir| dir.join(program)).find(is_program);
     match first(path) {
         Some(found) => Some(found).filter(|found| !is_safe_program(found)),
         None => first(&env::var_os("PATH")?),
@@ -88,7 +85,7 @@ fn has_members(gid: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{chown, symlink};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     use super::*;
 
