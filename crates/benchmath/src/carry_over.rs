@@ -121,7 +121,7 @@ struct Rate {
 
 impl Rate {
     /// `None` without work.
-    fn of(parts: impl Iterator<Item = (f64, f64)>) -> Option<Rate> {
+    fn new(parts: impl Iterator<Item = (f64, f64)>) -> Option<Rate> {
         let (work, seconds) = parts.fold((0.0, 0.0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
         (work > 0.0 && seconds > 0.0).then(|| Rate { work, value: work / seconds })
     }
@@ -136,8 +136,8 @@ impl Rate {
 /// or for halves without work.
 pub fn half_ratio(slices: &[SliceSample]) -> Option<LogRatio> {
     let half = |slice: &SliceSample, at: usize| (slice.work[at], slice.seconds[at]);
-    let first = Rate::of(slices.iter().map(|slice| half(slice, 0)))?;
-    let second = Rate::of(slices.iter().map(|slice| half(slice, 1)))?;
+    let first = Rate::new(slices.iter().map(|slice| half(slice, 0)))?;
+    let second = Rate::new(slices.iter().map(|slice| half(slice, 1)))?;
     let residuals =
         slices.iter().map(|slice| second.residual(half(slice, 1)) - first.residual(half(slice, 0)));
     log_ratio(&second, &first, residuals, slices.len())
@@ -148,8 +148,8 @@ pub fn half_ratio(slices: &[SliceSample]) -> Option<LogRatio> {
 pub fn ratio_after(slices: &[SliceSample], before: usize) -> Option<LogRatio> {
     let is_after = |slice: &SliceSample| slice.previous == Some(before);
     let count = slices.iter().filter(|slice| is_after(slice)).count();
-    let all = Rate::of(slices.iter().map(SliceSample::total))?;
-    let some = Rate::of(slices.iter().filter(|slice| is_after(slice)).map(SliceSample::total))?;
+    let all = Rate::new(slices.iter().map(SliceSample::total))?;
+    let some = Rate::new(slices.iter().filter(|slice| is_after(slice)).map(SliceSample::total))?;
     let residuals = slices.iter().map(|slice| {
         let own = if is_after(slice) { some.residual(slice.total()) } else { 0.0 };
         own - all.residual(slice.total())
@@ -191,7 +191,7 @@ pub struct Slices {
 }
 
 impl Slices {
-    pub fn of(slices: &[SliceSample], conditions: usize) -> Slices {
+    pub fn new(slices: &[SliceSample], conditions: usize) -> Slices {
         let after = (0..conditions).map(|before| ratio_after(slices, before));
         Slices { halves: half_ratio(slices), after: after.collect() }
     }

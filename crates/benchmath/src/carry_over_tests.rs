@@ -44,7 +44,7 @@ fn each_question_finds_the_carry_over_of_the_modules_example() {
     };
     let baseline = [slices(0, [100.0, 100.0], 3), slices(1, [70.0, 90.0], 9)].concat();
     let slowing = [slices(1, [60.0, 60.0], 3), slices(0, [60.0, 60.0], 9)].concat();
-    let found = estimate(&[Slices::of(&baseline, 2), Slices::of(&slowing, 2)], &[0, 1], 0);
+    let found = estimate(&[Slices::new(&baseline, 2), Slices::new(&slowing, 2)], &[0, 1], 0);
     let ratio = |question| {
         let is_answer = |one: &&Influence| (one.condition, one.question) == (1, question);
         found.iter().find(is_answer).unwrap().log.estimate.exp()
@@ -78,7 +78,7 @@ fn carry_over_above_the_limit_is_detected_and_below_it_is_not() {
     let judge = |own: &[SliceSample]| {
         let alike = [77, 78].map(|seed| turns(seed, own.len(), 1.0, 1.0));
         let all = [alike[0].as_slice(), own, &alike[1]];
-        let slices = all.map(|own| Slices::of(own, 3));
+        let slices = all.map(|own| Slices::new(own, 3));
         agreement(&estimate(&slices, &[0, 1, 2], 0), limit, 0.05)
     };
     assert_eq!(judge(&turns(3, 12_000, 1.0, 1.0)), Agreement::Shown);
@@ -115,7 +115,7 @@ fn rounds(
             before = Some(condition);
         }
     }
-    all.iter().map(|turns| Slices::of(turns, conditions)).collect()
+    all.iter().map(|turns| Slices::new(turns, conditions)).collect()
 }
 
 /// The baseline, its twin, and a condition that is faster after those two.

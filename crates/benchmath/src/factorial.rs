@@ -48,7 +48,7 @@ impl Contrast {
     /// # Panics
     ///
     /// Unless there is one value for each cell.
-    pub fn of(&self, values: &[f64]) -> f64 {
+    pub fn estimate(&self, values: &[f64]) -> f64 {
         assert_eq!(values.len(), self.high.len(), "a contrast needs one value for each cell");
         let signed = self.high.iter().zip(values).map(|(high, v)| if *high { *v } else { -v });
         signed.sum::<f64>() * 2.0 / values.len() as f64

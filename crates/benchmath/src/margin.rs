@@ -67,7 +67,7 @@ impl Evidence {
 impl Margin {
     /// From a share of the baseline's value: 0.05 is the ratios from 0.95 to 1.05. `None` unless
     /// the share is above 0 and at most [`LARGEST_SHARE`].
-    pub fn of_share(share: f64) -> Option<Margin> {
+    pub fn from_share(share: f64) -> Option<Margin> {
         let usable = share > 0.0 && share <= LARGEST_SHARE;
         usable.then(|| Margin { low: (-share).ln_1p(), high: share.ln_1p() })
     }
@@ -152,16 +152,16 @@ mod tests {
     const ALPHA: f64 = 0.05;
 
     fn margin(share: f64) -> Margin {
-        Margin::of_share(share).unwrap()
+        Margin::from_share(share).unwrap()
     }
 
     #[test]
     fn a_margin_is_a_share_of_the_baseline() {
         let five = margin(0.05);
         assert!((five.low.exp() - 0.95).abs() < 1e-12 && (five.high.exp() - 1.05).abs() < 1e-12);
-        assert!(Margin::of_share(0.5).is_some());
+        assert!(Margin::from_share(0.5).is_some());
         for wrong in [0.0, -0.1, 0.501, 1.0, f64::NAN, f64::INFINITY] {
-            assert_eq!(Margin::of_share(wrong), None, "{wrong}");
+            assert_eq!(Margin::from_share(wrong), None, "{wrong}");
         }
     }
 

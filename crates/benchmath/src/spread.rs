@@ -53,7 +53,7 @@ pub fn pooled(conditions: &[Vec<(u32, f64)>]) -> Option<Spread> {
 
 /// The spread of one pair of conditions: the sample standard deviation of its log-ratios in so many blocks. For
 /// conditions of unequal noise, which must not be pooled. `None` for fewer than two blocks, or without spread.
-pub fn of_pair(sd_log: f64, blocks: usize) -> Option<Spread> {
+pub fn from_pair(sd_log: f64, blocks: usize) -> Option<Spread> {
     bounded(sd_log, blocks.checked_sub(1).filter(|f| *f > 0)?)
 }
 
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn spreads_of_pairs_are_unequal_if_chance_does_not_explain_it() {
         let unequal = |sds: &[f64], blocks: usize| {
-            let all: Vec<Spread> = sds.iter().map(|sd| of_pair(*sd, blocks).unwrap()).collect();
+            let all: Vec<Spread> = sds.iter().map(|sd| from_pair(*sd, blocks).unwrap()).collect();
             are_unequal(&all)
         };
         assert!(unequal(&[0.01, 0.012, 0.011, 0.5], 6));

@@ -267,7 +267,7 @@ pub(super) fn generate_trial(n: u32, random: &mut SplitMix64) -> Trial {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pgio_report::analysis::{self, standings};
+    use pgio_report::analysis::{self, trial_statuses};
     use pgio_results::store;
 
     /// Reading and judging are linear: four times the trials take much less than eight times the time.
@@ -281,8 +281,8 @@ mod tests {
                 let began = cpu_seconds();
                 let mut stored = store::read(dir.path()).unwrap();
                 analysis::judge(&mut stored);
-                let standings = standings(&stored);
-                assert_eq!(standings.len(), trials as usize);
+                let statuses = trial_statuses(&stored);
+                assert_eq!(statuses.len(), trials as usize);
                 cpu_seconds() - began
             };
             (0..3).map(|_| once()).fold(f64::MAX, f64::min)

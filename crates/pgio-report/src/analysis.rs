@@ -49,7 +49,6 @@ pub mod screening;
 mod servers;
 pub mod shares;
 pub mod standbys;
-mod standing;
 mod steady;
 mod summary;
 pub mod sweep;
@@ -60,6 +59,7 @@ pub mod test_support;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod trial_status;
 mod variance;
 mod verdict;
 pub mod waits;
@@ -89,9 +89,9 @@ pub use finding::{CountedWarning, Finding, STALLS, WEAVE_CARRY_OVER, WEAVE_SHORT
 pub use interval::{Interval, MAX_FACTOR};
 pub use resolution::NoiseFloor;
 pub use servers::Server;
-pub use standing::{Standing, standings};
 pub use totals::Totals;
 pub(crate) use totals::in_words as totals_in_words;
+pub use trial_status::{TrialStatus, trial_statuses};
 pub use variance::{Renewal, Variance};
 pub use verdict::{ALPHA, Bound, Decision, Gate, Verdict};
 pub use woven::WovenSlices;
@@ -216,11 +216,11 @@ impl Analysis {
 /// design.
 pub fn primary_comparisons(stored: &StoredExperiment) -> Vec<Comparison> {
     let stored = cross::judged(stored);
-    let arms = pairing::arms(&stored.manifest, &stored.trials);
+    let by_condition = pairing::by_condition(&stored.manifest, &stored.trials);
     if screening::factorial(&stored.manifest).is_some() {
-        return screening::contrasts(&stored.manifest, &arms);
+        return screening::contrasts(&stored.manifest, &by_condition);
     }
-    compare::judged_primary(&stored.manifest, &arms)
+    compare::judged_primary(&stored.manifest, &by_condition)
 }
 
 /// Judges a stored experiment, complete or cut short.
@@ -228,29 +228,29 @@ pub fn analyze(stored: &StoredExperiment) -> Analysis {
     let judged = cross::judged(stored);
     let stored = judged.as_ref();
     let manifest = &stored.manifest;
-    let arms = pairing::arms(manifest, &stored.trials);
+    let by_condition = pairing::by_condition(manifest, &stored.trials);
     let mut conditions: Vec<Condition> = manifest
         .conditions
         .iter()
-        .map(|c| summary::describe(c, manifest, &arms[c.name.as_str()]))
+        .map(|c| summary::describe(c, manifest, &by_condition[c.name.as_str()]))
         .collect();
-    let mut comparisons = compare::with_baseline(manifest, &arms);
-    let spreads = resolution::spreads(manifest, &arms, &comparisons);
+    let mut comparisons = compare::with_baseline(manifest, &by_condition);
+    let spreads = resolution::spreads(manifest, &by_condition, &comparisons);
     resolution::plan(manifest, &spreads, &mut comparisons);
-    let everywhere = pairing::arms_everywhere(manifest, &stored.trials);
+    let everywhere = pairing::by_condition_everywhere(manifest, &stored.trials);
     for condition in &mut conditions {
         let of_it = |c: &&Comparison| c.primary && c.condition == condition.name;
         let primary = comparisons.iter().find(of_it);
-        condition.state = shares::state(condition, &arms[condition.name.as_str()], primary);
+        condition.state = shares::state(condition, &by_condition[condition.name.as_str()], primary);
         condition.shares = shares::shares(manifest, &everywhere, &condition.name);
     }
     margin::count_failures(&conditions, &mut comparisons);
-    let drifts = drift::all(manifest, &arms);
+    let drifts = drift::all(manifest, &by_condition);
     let mut further = drift::findings(manifest, &drifts);
     let spread = spreads.get(&manifest.primary_metric);
-    further.extend(layout::findings(manifest, &arms, &comparisons, spread));
+    further.extend(layout::findings(manifest, &by_condition, &comparisons, spread));
     let ran = stored.trials.iter().filter_map(|t| t.place.as_ref()).map(|p| p.block).max();
-    let screened = screening::all(manifest, &arms, &comparisons);
+    let screened = screening::all(manifest, &by_condition, &comparisons);
     // In a factorial design the effects take the place of comparisons.
     let effects: Vec<Comparison> = match &screened {
         Some(s) if s.design.is_factorial() => {
@@ -273,26 +273,28 @@ pub fn analyze(stored: &StoredExperiment) -> Analysis {
         primary_metric: manifest.primary_metric.clone(),
         margin: margin::named(manifest),
         metrics: manifest.metrics.clone(),
-        decompositions: waits::decompositions(manifest, &arms),
-        decomposition_differences: waits::differences(manifest, &arms),
-        reconciliation: reconcile::all(manifest, &arms),
-        replicas: replica::all(manifest, &arms),
-        standbys: standbys::all(manifest, &arms),
-        background: background::all(manifest, &arms),
+        decompositions: waits::decompositions(manifest, &by_condition),
+        decomposition_differences: waits::differences(manifest, &by_condition),
+        reconciliation: reconcile::all(manifest, &by_condition),
+        replicas: replica::all(manifest, &by_condition),
+        standbys: standbys::all(manifest, &by_condition),
+        background: background::all(manifest, &by_condition),
         sweep: sweep::all(manifest, &stored.trials, &comparisons),
-        variance: variance::of(stored, &arms),
+        variance: variance::estimate(stored, &by_condition),
         screening: screened,
         servers: servers::all(manifest, &conditions, &comparisons),
-        checks: findings::all(stored, &arms, &everywhere, &effects, further),
-        woven: woven::slices(manifest, &arms),
+        checks: findings::all(stored, &by_condition, &everywhere, &effects, further),
+        woven: woven::slices(manifest, &by_condition),
         drifts,
         warnings: findings::warnings(stored),
         notes: [
             manifest.weave.iter().map(woven::describe).collect(),
             woven::note(&stored.trials).into_iter().collect(),
             cross::attributions(manifest, &stored.trials),
-            tail::notes(manifest, &arms),
-            images::note(manifest, arms.get(manifest.baseline.as_str())).into_iter().collect(),
+            tail::notes(manifest, &by_condition),
+            images::note(manifest, by_condition.get(manifest.baseline.as_str()))
+                .into_iter()
+                .collect(),
         ]
         .concat(),
         block_seconds: pilot::seconds_of_block(stored),

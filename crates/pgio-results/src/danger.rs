@@ -44,14 +44,14 @@ impl Change {
     pub fn danger(&self) -> Option<Danger> {
         let value = self.value.trim().to_ascii_lowercase();
         match &self.subject {
-            Subject::Server => of_setting(&self.setting.to_ascii_lowercase(), &value),
+            Subject::Server => from_setting(&self.setting.to_ascii_lowercase(), &value),
             Subject::Drbd { .. } if self.setting == CONNECTION => {
                 // With protocol B only the failure of both nodes loses what the peer had in memory.
                 let is_behind = value == "disconnected" || value.ends_with("protocol a");
                 is_behind.then_some(Danger::FailoverLosesCommits)
             }
-            Subject::Drbd { .. } => of_drbd_option(&self.setting, &value),
-            Subject::Mount { .. } | Subject::FileSystem { .. } => of_mount(&value),
+            Subject::Drbd { .. } => from_drbd_option(&self.setting, &value),
+            Subject::Mount { .. } | Subject::FileSystem { .. } => from_mount(&value),
             Subject::Initdb
             | Subject::Device { .. }
             | Subject::Memory
@@ -81,11 +81,11 @@ const MOUNTED_UNSAFELY: [&str; 10] = [
 ];
 
 /// What a fact of the environment shows: a server may be configured so without any change of the experiment.
-pub fn of_fact(name: &str, value: &str) -> Option<Danger> {
+pub fn from_fact(name: &str, value: &str) -> Option<Danger> {
     let value = value.trim().to_ascii_lowercase();
     if let Some(setting) = fact::setting_of(name) {
         // Without standbys the list is empty.
-        return of_setting(setting, &value).filter(|_| setting != "synchronous_standby_names");
+        return from_setting(setting, &value).filter(|_| setting != "synchronous_standby_names");
     }
     // It may be the standby of another server; the check `standby-durability` names it.
     if fact::is_of_standby(name) {
@@ -95,27 +95,27 @@ pub fn of_fact(name: &str, value: &str) -> Option<Danger> {
         return value.split(" | ").any(|p| p == "a").then_some(Danger::FailoverLosesCommits);
     }
     match name.rsplit_once('.')? {
-        (_, "mount") => of_mount(&value),
+        (_, "mount") => from_mount(&value),
         (of, option) if of.contains("drbd.") => {
-            value.split(" | ").find_map(|value| of_drbd_option(option, value))
+            value.split(" | ").find_map(|value| from_drbd_option(option, value))
         }
         _ => None,
     }
 }
 
-fn of_drbd_option(name: &str, value: &str) -> Option<Danger> {
+fn from_drbd_option(name: &str, value: &str) -> Option<Danger> {
     let flushes = ["disk-barrier", "disk-flushes", "md-flushes"];
     (flushes.contains(&name) && is_off(value)).then_some(Danger::PowerCutCorrupts)
 }
 
 /// What mount options endanger, or a new file system with its arguments of mkfs.
-fn of_mount(value: &str) -> Option<Danger> {
+fn from_mount(value: &str) -> Option<Danger> {
     let mut words = value.split([',', ' ', '(', ')']);
     words.any(|word| MOUNTED_UNSAFELY.contains(&word)).then_some(Danger::PowerCutCorrupts)
 }
 
 /// `value` is in lower case.
-fn of_setting(name: &str, value: &str) -> Option<Danger> {
+fn from_setting(name: &str, value: &str) -> Option<Danger> {
     match name {
         "fsync" | "full_page_writes" if is_off(value) => Some(Danger::PowerCutCorrupts),
         "synchronous_commit" if is_off(value) => Some(Danger::CrashLosesCommits),
@@ -213,7 +213,7 @@ mod tests {
             ("drbd.r0.al-extents", "0", None),
             ("host.kernel", "6.1.0", None),
         ] {
-            assert_eq!(of_fact(name, value), danger, "{name} = {value}");
+            assert_eq!(from_fact(name, value), danger, "{name} = {value}");
         }
     }
 }

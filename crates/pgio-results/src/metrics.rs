@@ -20,7 +20,7 @@ const fn def(
 }
 
 /// The same for a metric of work that slices count.
-const fn of_work(work: Work, def: MetricDef<'static>) -> MetricDef<'static> {
+const fn for_work(work: Work, def: MetricDef<'static>) -> MetricDef<'static> {
     MetricDef { kind: Kind::Work(work), ..def }
 }
 
@@ -39,7 +39,7 @@ use Direction::{HigherIsFaster, LowerIsFaster, Neutral};
 use Statistic::{Max, Mean, P50, P95, P99, P99_9};
 
 pub const METRICS: &[MetricDef<'static>] = &[
-    of_work(
+    for_work(
         Work::BlockVisits,
         def(
             "block_visits_per_second",
@@ -54,14 +54,17 @@ pub const METRICS: &[MetricDef<'static>] = &[
         HigherIsFaster,
         "scans × blocks of pgio_scan; not included in block visits",
     ),
-    of_work(Work::RowsUpdated, def("updates_per_second", "rows/s", HigherIsFaster, "rows updated")),
-    of_work(
+    for_work(
+        Work::RowsUpdated,
+        def("updates_per_second", "rows/s", HigherIsFaster, "rows updated"),
+    ),
+    for_work(
         Work::RowsUpdated,
         def("update_calls_per_second", "calls/s", HigherIsFaster, "UPDATE statements"),
     ),
     def("inserts_per_second", "rows/s", HigherIsFaster, "rows inserted into pgio_turnover"),
     def("deletes_per_second", "rows/s", HigherIsFaster, "rows deleted from pgio_turnover"),
-    of_work(
+    for_work(
         Work::Commits,
         def(
             "commits_per_second",
@@ -70,11 +73,11 @@ pub const METRICS: &[MetricDef<'static>] = &[
             "transactions committed by the workload",
         ),
     ),
-    of_work(
+    for_work(
         Work::Commits,
         def("rows_per_second", "rows/s", HigherIsFaster, "rows inserted and committed by `commit`"),
     ),
-    of_work(
+    for_work(
         Work::Commits,
         def(
             "seconds_per_10000_transactions",
@@ -101,7 +104,7 @@ pub const METRICS: &[MetricDef<'static>] = &[
     latency(Device, P99, "device_latency_p99", "99th percentile of these latencies"),
     latency(Device, P99_9, "device_latency_p99_9", "99.9th percentile of these latencies"),
     latency(Device, Max, "device_latency_max", "longest of these operations"),
-    of_work(
+    for_work(
         Work::Messages,
         def(
             "messages_per_minute",
@@ -110,7 +113,7 @@ pub const METRICS: &[MetricDef<'static>] = &[
             "messages accepted for all their recipients",
         ),
     ),
-    of_work(
+    for_work(
         Work::Messages,
         def("mail_bytes_per_second", "bytes/s", HigherIsFaster, "bytes of these messages, as sent"),
     ),
@@ -232,7 +235,7 @@ pub const METRICS: &[MetricDef<'static>] = &[
     ),
     def("wait_share_other", "share", Neutral, "share of the sessions' time in any other wait"),
     def("wal_bytes_per_second", "bytes/s", Neutral, "write-ahead log written"),
-    of_work(
+    for_work(
         Work::Commits,
         def("wal_bytes_per_commit", "bytes", Neutral, "write-ahead log written per commit"),
     ),

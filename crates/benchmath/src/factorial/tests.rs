@@ -126,12 +126,12 @@ proptest! {
         };
         let values: Vec<f64> = design.cells().iter().map(value).collect();
         for contrast in design.main_effects() {
-            prop_assert!((contrast.of(&values) - main[contrast.factors[0]]).abs() < 1e-9);
+            prop_assert!((contrast.estimate(&values) - main[contrast.factors[0]]).abs() < 1e-9);
         }
         for contrast in design.interactions() {
             let adds = |pair: &[usize; 2]| *pair == *contrast.factors || contrast.aliases.contains(pair);
             let sum: f64 = pairs.iter().filter(|(pair, _)| adds(pair)).map(|(_, e)| e).sum();
-            prop_assert!((contrast.of(&values) - sum).abs() < 1e-9);
+            prop_assert!((contrast.estimate(&values) - sum).abs() < 1e-9);
         }
     }
 }

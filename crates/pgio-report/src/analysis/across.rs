@@ -30,7 +30,7 @@ pub use self::failures::{AcrossFailures, FailureCount};
 pub use self::reasons::Reason;
 use super::comparison::Comparison;
 use super::interval::Interval;
-use super::pairing::{self, Arm, Arms};
+use super::pairing::{self, ByCondition, ConditionTrials};
 use super::verdict::{ALPHA, Verdict, directed};
 use super::{compare, cross, tail};
 use pgio_results::metrics::{self, DeclaredMetric, Direction, MetricDef};
@@ -172,46 +172,50 @@ pub fn across(a: &[StoredExperiment], b: &[StoredExperiment], named: &[String]) 
     };
     let (a, b) = (judge(a), judge(b));
     let (first_a, first_b) = (&a[0].manifest, &b[0].manifest);
-    let (arms_a, arms_b) = (arms(&a), arms(&b));
+    let (trials_a, trials_b) = (by_condition(&a), by_condition(&b));
     let common = common_conditions(first_a, first_b);
     let primary = &first_a.primary_metric;
     let sides = [a.as_slice(), b.as_slice()];
     let mut members: Vec<Member> = common
         .iter()
         .flat_map(|name| {
-            compare_condition(name, (primary.as_str(), named), sides, (&arms_a, &arms_b))
+            compare_condition(name, (primary.as_str(), named), sides, (&trials_a, &trials_b))
         })
         .collect();
     adjust_families(&mut members, named);
     Across {
         schema: ACROSS_SCHEMA.to_owned(),
         alpha: ALPHA,
-        a: describe_side(&a, &arms_a),
-        b: describe_side(&b, &arms_b),
+        a: describe_side(&a, &trials_a),
+        b: describe_side(&b, &trials_b),
         primary_metric: primary.clone(),
         named: named.to_vec(),
         metrics: first_a.metrics.clone(),
         reasons: reasons::all(&a, &b),
         comparisons: members.into_iter().map(|member| member.comparison).collect(),
         failures: failures::all(&common, &a, &b),
-        effects: effects(&common, (&a, &arms_a), (&b, &arms_b)),
+        effects: effects(&common, (&a, &trials_a), (&b, &trials_b)),
         only_in_a: conditions_only_in(first_a, first_b),
         only_in_b: conditions_only_in(first_b, first_a),
     }
 }
 
-fn arms(runs: &[StoredExperiment]) -> Vec<Arms<'_>> {
-    runs.iter().map(|run| pairing::arms(&run.manifest, &run.trials)).collect()
+fn by_condition(runs: &[StoredExperiment]) -> Vec<ByCondition<'_>> {
+    runs.iter().map(|run| pairing::by_condition(&run.manifest, &run.trials)).collect()
 }
 
-fn describe_side(runs: &[StoredExperiment], arms: &[Arms<'_>]) -> Side {
+fn describe_side(runs: &[StoredExperiment], trials: &[ByCondition<'_>]) -> Side {
     let m = &runs[0].manifest;
     Side {
         experiment: m.name.clone(),
         created_at: m.created_at.clone(),
         baseline: m.baseline.clone(),
         runs: runs.len(),
-        valid: arms.iter().flat_map(|arms| arms.values()).map(|arm| arm.valid().count()).sum(),
+        valid: trials
+            .iter()
+            .flat_map(|run| run.values())
+            .map(|condition| condition.valid().count())
+            .sum(),
     }
 }
 
@@ -239,10 +243,10 @@ struct RunValues {
 }
 
 impl RunValues {
-    fn new(arms: &[Arms<'_>], condition: &str, metric: &str) -> RunValues {
+    fn new(trials: &[ByCondition<'_>], condition: &str, metric: &str) -> RunValues {
         let mut found = RunValues::default();
-        for (number, arms) in (1..).zip(arms) {
-            let values = arms.get(condition).map(|arm| arm.values(metric)).unwrap_or_default();
+        for (number, run) in (1..).zip(trials) {
+            let values = run.get(condition).map(|trials| trials.values(metric)).unwrap_or_default();
             if values.is_empty() {
                 found.without.push(number);
             } else {
@@ -254,8 +258,8 @@ impl RunValues {
 }
 
 /// Whether any trial that counts, of any of these runs, has a lower bound instead of a value.
-fn is_bounded(arms: &[Arms<'_>], condition: &str, metric: &str) -> bool {
-    arms.iter().filter_map(|arms| arms.get(condition)).any(|arm| arm.is_bounded(metric))
+fn is_bounded(trials: &[ByCondition<'_>], condition: &str, metric: &str) -> bool {
+    trials.iter().filter_map(|run| run.get(condition)).any(|trials| trials.is_bounded(metric))
 }
 
 /// How the runs define a metric, without those that do not define it.
@@ -273,7 +277,7 @@ fn compare_condition(
     name: &str,
     (primary, named): (&str, &[String]),
     sides: [&[StoredExperiment]; 2],
-    (a, b): (&[Arms<'_>], &[Arms<'_>]),
+    (a, b): (&[ByCondition<'_>], &[ByCondition<'_>]),
 ) -> Vec<Member> {
     let declared = &sides[0][0].manifest.metrics;
     let one = |def: MetricDef<'_>| {
@@ -286,7 +290,8 @@ fn compare_condition(
             _ => is_primary || named.iter().any(|metric| *metric == def.name),
         };
         let mut member = shown.then(|| compare_metric(name, &def, is_primary, of_a, of_b))?;
-        let all: Vec<&Arm<'_>> = a.iter().chain(b).filter_map(|arms| arms.get(name)).collect();
+        let all: Vec<&ConditionTrials<'_>> =
+            a.iter().chain(b).filter_map(|run| run.get(name)).collect();
         let [a_at_least, b_at_least] = [a, b].map(|runs| is_bounded(runs, name, def.name));
         (member.comparison.a_at_least, member.comparison.b_at_least) = (a_at_least, b_at_least);
         let defined = sides.map(|runs| definitions(runs, def.name));
@@ -302,7 +307,7 @@ fn compare_condition(
             (compared.ratio, compared.interval) = (None, Interval::UNKNOWN);
             (compared.p, compared.p_adjusted) = (None, None);
         }
-        let is_coarse = all.iter().any(|arm| tail::is_coarse(arm, &def));
+        let is_coarse = all.iter().any(|condition| tail::is_coarse(condition, &def));
         // Values are shown in the unit of the first run of A.
         let [is_shown_a, is_shown_b] =
             defined.map(|own| !is_coarse && own.iter().all(|own| own.unit == def.unit));
@@ -413,23 +418,23 @@ fn welch_together(samples: &[Option<[Vec<f64>; 2]>]) -> Vec<Option<(Interval, f6
 
 fn ratio_interval(of_logs: benchmath::interval::Interval) -> Interval {
     let interval = of_logs.exp();
-    Interval::of_ratio(interval.low, interval.high)
+    Interval::from_ratio(interval.low, interval.high)
 }
 
 /// Why not all trials have comparable values of this metric.
-fn incomparable(arms: &[&Arm<'_>], def: &MetricDef) -> Option<String> {
+fn incomparable(trials: &[&ConditionTrials<'_>], def: &MetricDef) -> Option<String> {
     let cut_off = || {
-        let any = arms.iter().any(|arm| arm.is_bounded(def.name));
+        let any = trials.iter().any(|condition| condition.is_bounded(def.name));
         any.then(|| "not compared: the window's end cut off operations".to_owned())
     };
-    tail::unreliable(arms, def).or_else(cut_off)
+    tail::unreliable(trials, def).or_else(cut_off)
 }
 
 /// Empty unless all runs have the same baseline and primary metric, and define the metric alike.
 fn effects(
     common: &[String],
-    (a, arms_a): (&[StoredExperiment], &[Arms<'_>]),
-    (b, arms_b): (&[StoredExperiment], &[Arms<'_>]),
+    (a, trials_a): (&[StoredExperiment], &[ByCondition<'_>]),
+    (b, trials_b): (&[StoredExperiment], &[ByCondition<'_>]),
 ) -> Vec<AcrossEffect> {
     let first = &a[0].manifest;
     let alike = |run: &StoredExperiment| {
@@ -441,13 +446,14 @@ fn effects(
     if !(a.iter().chain(b).all(alike) && defined.iter().all(is_alike)) {
         return Vec::new();
     }
-    let compared = |runs: &[StoredExperiment], arms: &[Arms<'_>]| -> Vec<Vec<Comparison>> {
-        runs.iter()
-            .zip(arms)
-            .map(|(run, arms)| compare::with_baseline(&run.manifest, arms))
-            .collect()
-    };
-    let (of_a, of_b) = (compared(a, arms_a), compared(b, arms_b));
+    let compared =
+        |runs: &[StoredExperiment], trials: &[ByCondition<'_>]| -> Vec<Vec<Comparison>> {
+            runs.iter()
+                .zip(trials)
+                .map(|(run, by_condition)| compare::with_baseline(&run.manifest, by_condition))
+                .collect()
+        };
+    let (of_a, of_b) = (compared(a, trials_a), compared(b, trials_b));
     let others = common.iter().filter(|name| **name != first.baseline);
     let mut samples = Vec::new();
     let one = |name: &String| {

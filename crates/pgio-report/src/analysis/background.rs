@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use benchmath::summary::mean;
 use serde::{Deserialize, Serialize};
 
-use super::pairing::Arm;
+use super::pairing::ByCondition;
 use pgio_results::model::BackgroundUse;
 use pgio_results::store::Manifest;
 
@@ -31,12 +31,12 @@ pub struct BackgroundRate {
     pub trials: usize,
 }
 
-pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<BackgroundRate> {
+pub(super) fn all(manifest: &Manifest, by_condition: &ByCondition<'_>) -> Vec<BackgroundRate> {
     let mut all = Vec::new();
     for condition in &manifest.conditions {
-        let Some(arm) = arms.get(condition.name.as_str()) else { continue };
+        let Some(trials) = by_condition.get(condition.name.as_str()) else { continue };
         let mut found: BTreeMap<&String, Vec<&BackgroundUse>> = BTreeMap::new();
-        for (name, used) in arm.valid().flat_map(|trial| &trial.background) {
+        for (name, used) in trials.valid().flat_map(|trial| &trial.background) {
             found.entry(name).or_default().push(used);
         }
         all.extend(found.into_iter().map(|(name, used)| {

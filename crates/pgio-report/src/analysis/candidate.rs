@@ -50,7 +50,7 @@ fn candidate(def: &MetricDef, pairs: &Pairs, found: effect::Comparison) -> Candi
         baseline_value,
         value,
         ratio: found.ratio,
-        interval: Interval::of_ratio(found.low, found.high),
+        interval: Interval::from_ratio(found.low, found.high),
         difference: found.difference,
         difference_low: found.difference_low,
         difference_high: found.difference_high,

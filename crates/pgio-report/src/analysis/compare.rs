@@ -3,29 +3,27 @@
 //! Comparisons are judged in families ([`families`]): those that answer the experiment's question, the mean
 //! times that explain the answer, and all others. benchmath computes the statistics and cites their sources.
 
-use std::collections::BTreeMap;
-
 use super::candidate::{self, Candidate};
 use super::comparison::Comparison;
-use super::pairing::{Arm, PairedArms};
+use super::pairing::{ByCondition, ConditionTrials, PairedTrials};
 use super::{degraded, families, margin, operation, screening, tail, totals, waits};
 use pgio_results::metrics::{self, Direction, Kind, MetricDef};
 use pgio_results::store::Manifest;
 
 pub(super) fn with_baseline(
     manifest: &Manifest,
-    arms: &BTreeMap<&str, Arm<'_>>,
+    by_condition: &ByCondition<'_>,
 ) -> Vec<Comparison> {
-    compare_metrics(manifest, arms, |_, _| true)
+    compare_metrics(manifest, by_condition, |_, _| true)
 }
 
 /// The judged comparisons of the primary metric, which the experiment loop needs between two blocks. Those of
 /// `also_judge` are members of their family and are computed as well.
 pub(super) fn judged_primary(
     manifest: &Manifest,
-    arms: &BTreeMap<&str, Arm<'_>>,
+    by_condition: &ByCondition<'_>,
 ) -> Vec<Comparison> {
-    let mut judged = compare_metrics(manifest, arms, |condition, metric| {
+    let mut judged = compare_metrics(manifest, by_condition, |condition, metric| {
         manifest.rules.judges(condition, metric, metric == manifest.primary_metric)
     });
     judged.retain(|c| c.primary && c.judged);
@@ -36,7 +34,7 @@ pub(super) fn judged_primary(
 /// a family are wanted or none.
 fn compare_metrics(
     manifest: &Manifest,
-    arms: &BTreeMap<&str, Arm<'_>>,
+    by_condition: &ByCondition<'_>,
     wanted: impl Fn(&str, &str) -> bool,
 ) -> Vec<Comparison> {
     // A factorial design compares sides of all cells instead (`screening`): a cell alone answers nothing.
@@ -44,14 +42,15 @@ fn compare_metrics(
         return Vec::new();
     }
     // A manifest that names no known baseline has nothing to compare with.
-    let Some(baseline) = arms.get(manifest.baseline.as_str()) else { return Vec::new() };
-    let is_timed = |mean: &str| arms.values().any(|arm| !arm.values(mean).is_empty());
+    let Some(baseline) = by_condition.get(manifest.baseline.as_str()) else { return Vec::new() };
+    let is_timed =
+        |mean: &str| by_condition.values().any(|condition| !condition.values(mean).is_empty());
     let operation = operation::shown(is_timed);
     let level = waits::level(manifest);
     let mut candidates = Vec::new();
     for info in manifest.conditions.iter().filter(|c| c.name != manifest.baseline) {
-        let condition = &arms[info.name.as_str()];
-        let beside = PairedArms::new(condition, baseline);
+        let condition = &by_condition[info.name.as_str()];
+        let beside = PairedTrials::new(condition, baseline);
         for def in metrics::all(&manifest.metrics).filter(|def| wanted(&info.name, def.name)) {
             let fit = || has(condition, &def) && has(baseline, &def);
             let long_enough = || tail::too_short([condition, baseline].into_iter(), &def).is_none();
@@ -121,21 +120,21 @@ fn is_primary(def: &MetricDef, manifest: &Manifest) -> bool {
     def.name == manifest.primary_metric
 }
 
-/// Whether the arm has meaningful values.
-pub(super) fn has(arm: &Arm<'_>, def: &MetricDef) -> bool {
-    !arm.values(def.name).is_empty() && !tail::is_coarse(arm, def)
+/// Whether the condition has meaningful values.
+pub(super) fn has(condition: &ConditionTrials<'_>, def: &MetricDef) -> bool {
+    !condition.values(def.name).is_empty() && !tail::is_coarse(condition, def)
 }
 
 /// Compares one metric of a condition with the baseline. A percentile of too few operations, or below the
 /// clock's resolution, is not compared, and one that the window's end cut off becomes a bound when it is judged.
-pub(super) fn paired(def: &MetricDef, beside: &PairedArms<'_, '_>) -> Candidate {
+pub(super) fn paired(def: &MetricDef, beside: &PairedTrials<'_, '_>) -> Candidate {
     let mut candidate = candidate::by_ratio(def, &beside.values(def.name));
     if candidate.comparison.blocks == 0 {
         return candidate;
     }
-    let arms = [beside.condition, beside.baseline];
-    if let Some(why) = tail::unreliable(&arms, def) {
-        if arms.iter().any(|arm| tail::is_coarse(arm, def)) {
+    let sides = [beside.condition, beside.baseline];
+    if let Some(why) = tail::unreliable(&sides, def) {
+        if sides.iter().any(|condition| tail::is_coarse(condition, def)) {
             (candidate.comparison.baseline_value, candidate.comparison.value) = (None, None);
         }
         candidate.comparison = tail::not_compared(candidate.comparison, why);

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use benchmath::summary;
 
 use super::candidate::{self, Candidate};
-use super::pairing::{Arm, PairedArms, Pairs};
+use super::pairing::{ConditionTrials, PairedTrials, Pairs};
 use super::steady;
 use pgio_results::histogram::Histogram;
 use pgio_results::metrics;
@@ -69,10 +69,10 @@ struct Limit {
 
 impl Limit {
     /// `None` without enough slices that count the work.
-    fn new(arm: &Arm<'_>, primary: &str) -> Option<Limit> {
+    fn new(condition: &ConditionTrials<'_>, primary: &str) -> Option<Limit> {
         let work = steady::work_of(primary)?;
-        let slices = slices_per_stretch(arm, work)?;
-        let trials = arm.by_block().map(|(_, trial)| trial);
+        let slices = slices_per_stretch(condition, work)?;
+        let trials = condition.by_block().map(|(_, trial)| trial);
         let stretches = trials.flat_map(|trial| stretches(&trial.timeline, work, slices));
         let rates: Vec<f64> = stretches.filter_map(rate).collect();
         let usual = summary::median(&rates)?;
@@ -80,7 +80,7 @@ impl Limit {
         (usual > 0.0 && rates.len() >= MIN_STRETCHES).then_some(limit)
     }
 
-    fn of(self, trial: &Trial) -> Degraded {
+    fn judge(self, trial: &Trial) -> Degraded {
         let all = stretches(&trial.timeline, self.work, self.slices);
         degraded_time(all, |stretch| rate(stretch).is_some_and(|r| r < self.rate))
     }
@@ -91,9 +91,9 @@ fn rate(stretch: Stretch) -> Option<f64> {
 }
 
 /// How many slices hold enough operations to judge them; `None` if even whole trials do not.
-fn slices_per_stretch(arm: &Arm<'_>, work: Work) -> Option<usize> {
+fn slices_per_stretch(condition: &ConditionTrials<'_>, work: Work) -> Option<usize> {
     let (mut slices, mut operations, mut by_session, mut shortest) = (0.0, 0.0, 0.0, usize::MAX);
-    for (_, trial) in arm.by_block() {
+    for (_, trial) in condition.by_block() {
         let own = operations_of(trial, work) as f64;
         slices += trial.timeline.len() as f64;
         operations += own;
@@ -152,9 +152,9 @@ fn degraded_time(
 }
 
 /// The mean share and the longest degraded period over the condition's trials.
-pub(super) fn metrics(arm: &Arm<'_>, primary: &str) -> BTreeMap<String, Metric> {
-    let Some(limit) = Limit::new(arm, primary) else { return BTreeMap::new() };
-    let all: Vec<Degraded> = arm.by_block().map(|(_, trial)| limit.of(trial)).collect();
+pub(super) fn metrics(condition: &ConditionTrials<'_>, primary: &str) -> BTreeMap<String, Metric> {
+    let Some(limit) = Limit::new(condition, primary) else { return BTreeMap::new() };
+    let all: Vec<Degraded> = condition.by_block().map(|(_, trial)| limit.judge(trial)).collect();
     let shares: Vec<f64> = all.iter().map(|d| d.share).collect();
     let longest = all.iter().map(|d| d.longest_seconds).reduce(f64::max);
     let metric = |name: &str, value: Option<f64>| {
@@ -166,23 +166,23 @@ pub(super) fn metrics(arm: &Arm<'_>, primary: &str) -> BTreeMap<String, Metric> 
 }
 
 /// Whether some degraded period lasted two slices or more. A single slice varies by chance.
-pub(super) fn lasts(arm: &Arm<'_>, primary: &str) -> bool {
-    let Some(limit) = Limit::new(arm, primary) else { return false };
-    arm.by_block().any(|(_, trial)| {
+pub(super) fn lasts(condition: &ConditionTrials<'_>, primary: &str) -> bool {
+    let Some(limit) = Limit::new(condition, primary) else { return false };
+    condition.by_block().any(|(_, trial)| {
         let seconds: f64 = trial.timeline.iter().map(|slice| slice.seconds).sum();
         // Slices differ by the time that reading the counters takes.
         let two = 1.9 * seconds / trial.timeline.len() as f64;
-        two > 0.0 && limit.of(trial).longest_seconds >= two
+        two > 0.0 && limit.judge(trial).longest_seconds >= two
     })
 }
 
 /// Compares both with the baseline, unless neither side has any degraded time.
 pub(super) fn compared(
-    beside: &PairedArms<'_, '_>,
+    beside: &PairedTrials<'_, '_>,
     manifest: &Manifest,
     name: &str,
 ) -> Vec<Candidate> {
-    let limit = |arm| Limit::new(arm, &manifest.primary_metric);
+    let limit = |condition| Limit::new(condition, &manifest.primary_metric);
     let (Some(ours), Some(theirs)) = (limit(beside.condition), limit(beside.baseline)) else {
         return Vec::new();
     };
@@ -191,8 +191,8 @@ pub(super) fn compared(
         let mut pairs = Pairs::default();
         for (block, condition, baseline) in beside.by_block() {
             pairs.blocks.push(block);
-            pairs.condition.push(ours.of(condition).value(metric));
-            pairs.baseline.push(theirs.of(baseline).value(metric));
+            pairs.condition.push(ours.judge(condition).value(metric));
+            pairs.baseline.push(theirs.judge(baseline).value(metric));
         }
         if pairs.condition.iter().chain(&pairs.baseline).any(|v| *v > 0.0) {
             let Some(def) = metrics::definition(metric) else { continue };

@@ -33,7 +33,7 @@ impl Candidate {
             let finite = |bound: f64| Some(bound).filter(|b| b.is_finite());
             (c.difference_low, c.difference_high) = (finite(low), finite(high));
         } else {
-            c.interval = Interval::of_ratio(low.exp(), high.exp());
+            c.interval = Interval::from_ratio(low.exp(), high.exp());
         }
     }
 }

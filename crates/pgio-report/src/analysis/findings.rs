@@ -10,7 +10,7 @@ use benchmath::signed_rank::min_values;
 use super::comparison::Comparison;
 use super::factors::{Factor, differing_factors};
 use super::finding::{CountedWarning, Finding, STALLS};
-use super::pairing::{Arm, Arms, value};
+use super::pairing::{ByCondition, ConditionTrials, value};
 use super::totals::Totals;
 use super::verdict::{ALPHA, Verdict};
 use super::width::width;
@@ -28,8 +28,8 @@ const DEGRADED_MORE: f64 = 0.01;
 /// points. `further` are findings of other modules about the experiment.
 pub(super) fn all(
     stored: &StoredExperiment,
-    at_middle: &Arms<'_>,
-    everywhere: &Arms<'_>,
+    at_middle: &ByCondition<'_>,
+    everywhere: &ByCondition<'_>,
     comparisons: &[Comparison],
     further: Vec<Finding>,
 ) -> Vec<Finding> {
@@ -43,12 +43,12 @@ pub(super) fn all(
     found.extend(further);
     found.extend(baseline_stalls(manifest, at_middle, comparisons));
     for info in &manifest.conditions {
-        let arm = &everywhere[info.name.as_str()];
+        let condition = &everywhere[info.name.as_str()];
         found.extend(stalls(info, manifest, at_middle, comparisons));
         found.extend(too_few_blocks(info, comparisons));
-        found.extend(without_primary(info, manifest, arm));
-        found.extend(failed_trials(info, arm));
-        found.extend(invalid_trials(info, arm));
+        found.extend(without_primary(info, manifest, condition));
+        found.extend(failed_trials(info, condition));
+        found.extend(invalid_trials(info, condition));
     }
     found.extend(woven::findings(manifest, at_middle));
     found.extend(steady::findings(manifest, everywhere));
@@ -131,7 +131,7 @@ enum Stalling {
 /// the typical block.
 fn stalling(
     manifest: &Manifest,
-    arms: &Arms<'_>,
+    by_condition: &ByCondition<'_>,
     condition: &str,
     all: &[Comparison],
 ) -> Option<Stalling> {
@@ -144,7 +144,9 @@ fn stalling(
         _ => None,
     };
     let lasts = |name: &str| {
-        arms.get(name).is_some_and(|arm| degraded::lasts(arm, &manifest.primary_metric))
+        by_condition
+            .get(name)
+            .is_some_and(|condition| degraded::lasts(condition, &manifest.primary_metric))
     };
     if let Some((side, _)) = longer.filter(|(_, name)| lasts(name)) {
         return Some(side);
@@ -180,8 +182,8 @@ fn totals_and_typical(manifest: &Manifest, c: &Comparison) -> Option<String> {
 }
 
 /// `, for at most 3.00 s at a time`; empty without degraded time.
-fn longest(arm: &Arm<'_>, manifest: &Manifest) -> String {
-    let own = degraded::metrics(arm, &manifest.primary_metric);
+fn longest(condition: &ConditionTrials<'_>, manifest: &Manifest) -> String {
+    let own = degraded::metrics(condition, &manifest.primary_metric);
     let longest = own.get(degraded::LONGEST).and_then(|m| m.value).filter(|l| *l > 0.0);
     longest.map_or_else(String::new, |seconds| {
         format!(", for at most {} at a time", human::latency(seconds * 1e9))
@@ -192,17 +194,18 @@ fn longest(arm: &Arm<'_>, manifest: &Manifest) -> String {
 fn stalls(
     info: &ConditionInfo,
     manifest: &Manifest,
-    arms: &Arms<'_>,
+    by_condition: &ByCondition<'_>,
     comparisons: &[Comparison],
 ) -> Option<Finding> {
-    let stalls =
-        |name: &str| stalling(manifest, arms, name, comparisons) == Some(Stalling::Condition);
+    let stalls = |name: &str| {
+        stalling(manifest, by_condition, name, comparisons) == Some(Stalling::Condition)
+    };
     // Where the twin stalls as well, it is not the condition's doing.
     let is_twins = manifest.aa.as_ref().is_some_and(|aa| *aa != info.name && stalls(aa));
     if is_twins || !stalls(&info.name) {
         return None;
     }
-    let arm = arms.get(info.name.as_str())?;
+    let condition = by_condition.get(info.name.as_str())?;
     let primary = comparisons.iter().find(|c| c.condition == info.name && c.primary)?;
     let mut parts: Vec<String> = totals_and_typical(manifest, primary).into_iter().collect();
     // Unknown for work that is not counted over time.
@@ -211,7 +214,7 @@ fn stalls(
             "below half of its median rate for {:.1} % of the time (baseline {:.1} %){}",
             ours * 100.0,
             theirs * 100.0,
-            longest(arm, manifest)
+            longest(condition, manifest)
         ));
     }
     let message = format!("`{}`: {}", info.name, parts.join("; "));
@@ -223,7 +226,7 @@ fn stalls(
 /// block. The comparison in which the two differ most is named.
 fn baseline_stalls(
     manifest: &Manifest,
-    arms: &Arms<'_>,
+    by_condition: &ByCondition<'_>,
     comparisons: &[Comparison],
 ) -> Option<Finding> {
     let baseline = &manifest.baseline;
@@ -232,7 +235,9 @@ fn baseline_stalls(
     let against = comparisons
         .iter()
         .filter(|c| c.primary)
-        .filter(|c| stalling(manifest, arms, &c.condition, comparisons) == Some(Stalling::Baseline))
+        .filter(|c| {
+            stalling(manifest, by_condition, &c.condition, comparisons) == Some(Stalling::Baseline)
+        })
         .max_by(|a, b| apart(a).total_cmp(&apart(b)))?;
     let mut parts =
         vec![format!("the baseline `{baseline}` is slower in some blocks than in the typical one")];
@@ -244,7 +249,9 @@ fn baseline_stalls(
         parts.push(format!(
             "the baseline is below half of its median rate for {:.1} % of the time{}",
             share * 100.0,
-            arms.get(baseline.as_str()).map_or_else(String::new, |arm| longest(arm, manifest))
+            by_condition
+                .get(baseline.as_str())
+                .map_or_else(String::new, |condition| longest(condition, manifest))
         ));
     }
     let remedy = "judge by all work over all time, and examine the baseline's trials that stalled";
@@ -253,11 +260,15 @@ fn baseline_stalls(
 
 /// Reports valid trials that are in no comparison, because they have no value of the primary metric: which
 /// trials lack it may depend on how they came out.
-fn without_primary(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>) -> Option<Finding> {
+fn without_primary(
+    info: &ConditionInfo,
+    manifest: &Manifest,
+    condition: &ConditionTrials<'_>,
+) -> Option<Finding> {
     let metric = manifest.primary_metric.as_str();
     let lacks = |(_, trial): &(usize, &Trial)| value(trial, metric).is_none();
     let lines: Vec<String> =
-        arm.counted().filter(lacks).map(|(line, _)| line.to_string()).collect();
+        condition.counted().filter(lacks).map(|(line, _)| line.to_string()).collect();
     (!lines.is_empty()).then(|| {
         warning(
             "primary-missing",
@@ -265,7 +276,7 @@ fn without_primary(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>) -> 
             format!(
                 "{} of {} valid trials of `{}` have no {metric} and are not compared (trials {})",
                 lines.len(),
-                arm.counted().count(),
+                condition.counted().count(),
                 info.name,
                 lines.join(", ")
             ),
@@ -372,9 +383,9 @@ pub(super) fn blocks(n: usize) -> String {
     if n == 1 { "1 block".to_owned() } else { format!("{n} blocks") }
 }
 
-fn failed_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
-    let lines = arm.failed();
-    let whys = arm.all.iter().filter_map(|(line, trial)| match &trial.outcome {
+fn failed_trials(info: &ConditionInfo, condition: &ConditionTrials<'_>) -> Option<Finding> {
+    let lines = condition.failed();
+    let whys = condition.all.iter().filter_map(|(line, trial)| match &trial.outcome {
         Outcome::Complete => None,
         Outcome::Failed { error } => Some(format!("trial {line}: {error}")),
         Outcome::Interrupted => Some(format!("trial {line}: interrupted")),
@@ -386,7 +397,7 @@ fn failed_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
             format!(
                 "{} of {} trials of `{}` did not complete ({})",
                 lines.len(),
-                arm.all.len(),
+                condition.all.len(),
                 info.name,
                 whys.collect::<Vec<_>>().join("; ")
             ),
@@ -395,11 +406,11 @@ fn failed_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
     })
 }
 
-fn invalid_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
-    let lines = arm.invalid();
+fn invalid_trials(info: &ConditionInfo, condition: &ConditionTrials<'_>) -> Option<Finding> {
+    let lines = condition.invalid();
     (!lines.is_empty()).then(|| {
         let block = |line: &usize| {
-            let trial = arm.all.iter().find(|(of_it, _)| of_it == line);
+            let trial = condition.all.iter().find(|(of_it, _)| of_it == line);
             trial.and_then(|(_, t)| t.place.as_ref()).map(|place| place.block)
         };
         let blocks = lines.chunk_by(|a, b| block(a) == block(b)).map(|of_one| {
@@ -414,7 +425,7 @@ fn invalid_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
             format!(
                 "{} of {} trials of `{}` are invalid and excluded ({})",
                 lines.len(),
-                arm.all.len(),
+                condition.all.len(),
                 info.name,
                 blocks.collect::<Vec<_>>().join("; ")
             ),
@@ -425,8 +436,11 @@ fn invalid_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
 
 /// Reports records of conditions that the manifest does not have, perhaps of a second experiment in the
 /// same directory.
-fn unknown_conditions(stored: &StoredExperiment, arms: &Arms<'_>) -> Option<Finding> {
-    let known: usize = arms.values().map(|arm| arm.all.len()).sum();
+fn unknown_conditions(
+    stored: &StoredExperiment,
+    by_condition: &ByCondition<'_>,
+) -> Option<Finding> {
+    let known: usize = by_condition.values().map(|condition| condition.all.len()).sum();
     let burn_in = stored.trials.iter().filter(|t| t.is_burn_in()).count();
     let unknown = stored.trials.len() - known - burn_in;
     (unknown > 0).then(|| {

@@ -429,7 +429,7 @@ fn level_change(before: &[f64], after: &[f64], p: f64, direction: Direction) -> 
         ratio: of_ratio.map(|s| s.estimate.exp()),
         interval: of_ratio
             .and_then(|s| s.bounds)
-            .map_or(Interval::UNKNOWN, |(low, high)| Interval::of_ratio(low.exp(), high.exp())),
+            .map_or(Interval::UNKNOWN, |(low, high)| Interval::from_ratio(low.exp(), high.exp())),
         p,
         coincides: Vec::new(),
     }

@@ -6,7 +6,7 @@
 
 use benchmath::summary::mean;
 
-use super::pairing::{Arm, value};
+use super::pairing::{ConditionTrials, value};
 use pgio_results::store::Manifest;
 
 /// The note appears from this share on.
@@ -15,7 +15,7 @@ const MIN_SHARE: f64 = 0.5;
 /// Parts of the names of metrics that depend on WAL.
 const WAL_BOUND: &[&str] = &["commit", "transaction", "update", "wal_"];
 
-pub(super) fn note(manifest: &Manifest, baseline: Option<&Arm<'_>>) -> Option<String> {
+pub(super) fn note(manifest: &Manifest, baseline: Option<&ConditionTrials<'_>>) -> Option<String> {
     let primary = &manifest.primary_metric;
     // Windows of whole cycles have the long-run share of images.
     if manifest.rules.checkpoint == "spread" || !WAL_BOUND.iter().any(|part| primary.contains(part))

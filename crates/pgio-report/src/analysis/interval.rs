@@ -28,7 +28,7 @@ impl Interval {
     }
 
     /// The interval of a ratio.
-    pub fn of_ratio(low: impl Into<Option<f64>>, high: impl Into<Option<f64>>) -> Interval {
+    pub fn from_ratio(low: impl Into<Option<f64>>, high: impl Into<Option<f64>>) -> Interval {
         let is_bound = |low: &f64| low.is_finite() && *low >= 1.0 / MAX_FACTOR;
         Interval {
             low: low.into().filter(is_bound),
@@ -65,10 +65,13 @@ mod tests {
 
     #[test]
     fn an_end_beyond_a_factor_of_100_is_no_bound() {
-        assert_eq!(Interval::of_ratio(0.5, 2.0), Interval::new(0.5, 2.0));
-        assert_eq!(Interval::of_ratio(5.3e-171, 1.2e170), Interval::UNKNOWN);
-        assert_eq!(Interval::of_ratio(0.5, f64::INFINITY), Interval { low: Some(0.5), high: None });
-        assert_eq!(Interval::of_ratio(f64::NAN, None), Interval::UNKNOWN);
+        assert_eq!(Interval::from_ratio(0.5, 2.0), Interval::new(0.5, 2.0));
+        assert_eq!(Interval::from_ratio(5.3e-171, 1.2e170), Interval::UNKNOWN);
+        assert_eq!(
+            Interval::from_ratio(0.5, f64::INFINITY),
+            Interval { low: Some(0.5), high: None }
+        );
+        assert_eq!(Interval::from_ratio(f64::NAN, None), Interval::UNKNOWN);
     }
 
     #[test]

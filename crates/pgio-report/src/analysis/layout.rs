@@ -12,7 +12,7 @@ use benchmath::spread::Spread;
 
 use super::comparison::Comparison;
 use super::finding::Finding;
-use super::pairing::Arms;
+use super::pairing::ByCondition;
 use super::variance::reloads;
 use pgio_results::store::Manifest;
 use pgio_results::telemetry::Storage;
@@ -30,14 +30,14 @@ const REMEDY: &str = "put reset = \"reload\" under [experiment], so that every t
 /// One finding for each condition that lies elsewhere than the baseline.
 pub(super) fn findings(
     manifest: &Manifest,
-    arms: &Arms<'_>,
+    by_condition: &ByCondition<'_>,
     comparisons: &[Comparison],
     spread: Option<&Spread>,
 ) -> Vec<Finding> {
     if reloads(manifest) {
         return Vec::new();
     }
-    let first = |name: &str| arms.get(name)?.valid().next().map(DataLocation::of);
+    let first = |name: &str| by_condition.get(name)?.valid().next().map(DataLocation::of);
     let Some(baseline) = first(&manifest.baseline) else { return Vec::new() };
     let elsewhere = manifest.conditions.iter().filter_map(|info| {
         let how = first(&info.name)?.differs(&baseline)?;

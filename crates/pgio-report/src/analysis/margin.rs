@@ -20,12 +20,12 @@ use super::verdict::{ALPHA, Bound, Decision, Gate, Verdict};
 
 /// The share that the experiment names as its margin; `None` also for one that no margin may have.
 pub(super) fn named(manifest: &Manifest) -> Option<f64> {
-    manifest.rules.matters.filter(|share| Margin::of_share(*share).is_some())
+    manifest.rules.matters.filter(|share| Margin::from_share(*share).is_some())
 }
 
 /// Decides all comparisons of the primary metric, after their family was judged.
 pub(super) fn decide(manifest: &Manifest, candidates: &mut [Candidate]) {
-    let Some(margin) = manifest.rules.matters.and_then(Margin::of_share) else { return };
+    let Some(margin) = manifest.rules.matters.and_then(Margin::from_share) else { return };
     for candidate in candidates.iter_mut().filter(|c| c.comparison.primary) {
         let typical = evidence(candidate, margin);
         let (direction, whole) = (candidate.direction, candidate.whole);
@@ -53,7 +53,7 @@ pub(super) fn decide(manifest: &Manifest, candidates: &mut [Candidate]) {
 fn within(logs: &[f64], totals: Option<(f64, f64)>) -> Option<Interval> {
     let (low, high) = signed_rank::test(logs, 2.0 * ALPHA)?.bounds?;
     let (least, most) = totals.unwrap_or((f64::INFINITY, 0.0));
-    Some(Interval::of_ratio(low.exp().min(least), high.exp().max(most)))
+    Some(Interval::from_ratio(low.exp().min(least), high.exp().max(most)))
 }
 
 fn decision(evidence: Evidence) -> Decision {
@@ -80,7 +80,7 @@ pub(super) fn at_level(
     bounds: Option<(f64, f64)>,
     totals: Option<(f64, f64)>,
 ) -> Option<LevelDecision> {
-    let margin = manifest.rules.matters.and_then(Margin::of_share)?;
+    let margin = manifest.rules.matters.and_then(Margin::from_share)?;
     let typical = bounds.map_or_else(Evidence::default, |(low, high)| {
         margin.judge([Some(low), Some(high)], logs, ALPHA)
     });

@@ -1,7 +1,7 @@
 //! Selects the trials that count, and pairs those of a condition with the baseline's.
 //!
-//! An arm contains a condition's trials. In each block the last attempt counts, valid or not. An earlier
-//! attempt of the baseline also counts for the conditions that were not repeated. Arms are paired by block and
+//! [`ConditionTrials`] holds a condition's trials. In each block the last attempt counts, valid or not. An earlier
+//! attempt of the baseline also counts for the conditions that were not repeated. Conditions are paired by block and
 //! attempt, because a repeat measures the baseline again beside it. Example, rates in one block:
 //!
 //! | attempt | local (baseline) | on | off |
@@ -17,7 +17,7 @@
 //! baseline, 60 × 100 / 120, and 50 : 110 is the pair; without both trials of `local` the pair is dropped.
 //!
 //! A block is used only if both sides have a valid trial with the metric, so an interrupted experiment is
-//! compared as far as it is complete. Burn-in trials belong to no arm. In a sweep each point is separate:
+//! compared as far as it is complete. Burn-in trials belong to no condition. In a sweep each point is separate:
 //! trials at two points are never compared. Verdicts and intervals are computed elsewhere (`compare`).
 
 #[cfg(test)]
@@ -35,14 +35,14 @@ type BlockPoint = (u32, usize);
 
 /// A condition's trials.
 #[derive(Debug, Default)]
-pub(super) struct Arm<'a> {
+pub(super) struct ConditionTrials<'a> {
     /// Every trial on record with its line in trials.jsonl, counted from 1.
     pub all: Vec<(usize, &'a Trial)>,
     /// The attempt of each block at each point that counts: the last.
     last: BTreeMap<BlockPoint, u32>,
     /// By block and attempt, the index into `all`.
     attempts: BTreeMap<(BlockPoint, u32), usize>,
-    /// Earlier attempts that another arm's counted attempt is paired with.
+    /// Earlier attempts that another condition's counted attempt is paired with.
     partner_attempts: BTreeSet<(BlockPoint, u32)>,
     /// Indexes into `all` of the trials that count, in the order of the blocks.
     counted: Vec<usize>,
@@ -54,12 +54,12 @@ pub(super) struct Arm<'a> {
     min_operations: BTreeMap<&'a str, u64>,
     /// Metrics that have a lower bound instead of a value in some trial.
     bounded: BTreeSet<&'a str>,
-    /// In the arm of another baseline than the experiment's own: the valid trials of the own baseline, by
+    /// With another baseline than the experiment's own: the valid trials of the own baseline, by
     /// block, point and attempt.
     own_baseline: Option<BTreeMap<(BlockPoint, u32), &'a Trial>>,
 }
 
-impl<'a> Arm<'a> {
+impl<'a> ConditionTrials<'a> {
     fn add(&mut self, line: usize, at: BlockPoint, attempt: u32, trial: &'a Trial) {
         let index = self.all.len();
         self.all.push((line, trial));
@@ -166,13 +166,13 @@ impl<'a> Arm<'a> {
         all.filter(|(_, trial)| trial.is_valid()).collect()
     }
 
-    /// The trials that count, by block; for an arm of one point.
+    /// The trials that count, by block; for one point.
     pub(super) fn by_block(&self) -> impl Iterator<Item = (u32, &'a Trial)> {
         let all = self.last_attempt_indexes().map(|((block, _), index)| (block, self.all[index].1));
         all.filter(|(_, trial)| trial.is_valid())
     }
 
-    /// Their values of a metric, by block; for an arm of one point.
+    /// Their values of a metric, by block; for one point.
     pub(super) fn values_by_block(&self, metric: &str) -> impl Iterator<Item = (u32, f64)> {
         let column = self.column(metric);
         self.last_attempt_indexes()
@@ -192,20 +192,27 @@ impl Column<'_> {
     }
 }
 
-/// Arms by condition of the manifest; a condition that never ran has an empty arm.
-pub(super) type Arms<'a> = BTreeMap<&'a str, Arm<'a>>;
+/// The trials by condition of the manifest; a condition that never ran has none.
+pub(super) type ByCondition<'a> = BTreeMap<&'a str, ConditionTrials<'a>>;
 
-/// The arms at the middle point; without a sweep, the arms of all trials.
-pub(super) fn arms<'a>(manifest: &'a Manifest, trials: &'a [Trial]) -> Arms<'a> {
-    arms_at(manifest, trials, manifest.middle())
+/// The trials at the middle point; without a sweep, all trials.
+pub(super) fn by_condition<'a>(manifest: &'a Manifest, trials: &'a [Trial]) -> ByCondition<'a> {
+    by_condition_at(manifest, trials, manifest.middle())
 }
 
-pub(super) fn arms_at<'a>(manifest: &'a Manifest, trials: &'a [Trial], point: &Point) -> Arms<'a> {
+pub(super) fn by_condition_at<'a>(
+    manifest: &'a Manifest,
+    trials: &'a [Trial],
+    point: &Point,
+) -> ByCondition<'a> {
     collect(manifest, trials, |at| (at == point).then_some(0))
 }
 
-/// The arms over all points of the manifest.
-pub(super) fn arms_everywhere<'a>(manifest: &'a Manifest, trials: &'a [Trial]) -> Arms<'a> {
+/// The trials at all points of the manifest.
+pub(super) fn by_condition_everywhere<'a>(
+    manifest: &'a Manifest,
+    trials: &'a [Trial],
+) -> ByCondition<'a> {
     collect(manifest, trials, |at| manifest.points().iter().position(|point| point == at))
 }
 
@@ -213,35 +220,37 @@ fn collect<'a>(
     manifest: &'a Manifest,
     trials: &'a [Trial],
     number: impl Fn(&Point) -> Option<usize>,
-) -> Arms<'a> {
-    let names = manifest.conditions.iter().map(|c| (c.name.as_str(), Arm::default()));
-    let mut arms: Arms<'_> = names.collect();
+) -> ByCondition<'a> {
+    let names = manifest.conditions.iter().map(|c| (c.name.as_str(), ConditionTrials::default()));
+    let mut by_condition: ByCondition<'_> = names.collect();
     for (line, trial) in (1..).zip(trials) {
         let Some(place) = trial.place.as_ref().filter(|p| !p.is_burn_in()) else { continue };
-        let arm = arms.get_mut(place.condition.as_str());
-        if let (Some(arm), Some(point)) = (arm, number(&place.point)) {
-            arm.add(line, (place.block, point), place.attempt, trial);
+        let condition = by_condition.get_mut(place.condition.as_str());
+        if let (Some(condition), Some(point)) = (condition, number(&place.point)) {
+            condition.add(line, (place.block, point), place.attempt, trial);
         }
     }
-    keep_partners(&mut arms, &manifest.baseline);
-    arms.values_mut().for_each(Arm::select_counted);
+    keep_partners(&mut by_condition, &manifest.baseline);
+    by_condition.values_mut().for_each(ConditionTrials::select_counted);
     if let Some(own) = &manifest.own_baseline {
-        let beside = arms.get(own.as_str()).map(Arm::valid_attempts).unwrap_or_default();
-        if let Some(arm) = arms.get_mut(manifest.baseline.as_str()) {
-            arm.own_baseline = Some(beside);
+        let beside =
+            by_condition.get(own.as_str()).map(ConditionTrials::valid_attempts).unwrap_or_default();
+        if let Some(condition) = by_condition.get_mut(manifest.baseline.as_str()) {
+            condition.own_baseline = Some(beside);
         }
     }
-    arms
+    by_condition
 }
 
 /// Lets the baseline's attempts count that other conditions are paired with.
-fn keep_partners(arms: &mut Arms<'_>, baseline: &str) {
-    let others = arms.iter().filter(|(name, _)| **name != baseline);
-    let counted: BTreeSet<(BlockPoint, u32)> =
-        others.flat_map(|(_, arm)| arm.last.iter().map(|(at, attempt)| (*at, *attempt))).collect();
-    if let Some(arm) = arms.get_mut(baseline) {
-        arm.partner_attempts =
-            counted.into_iter().filter(|key| arm.attempts.contains_key(key)).collect();
+fn keep_partners(by_condition: &mut ByCondition<'_>, baseline: &str) {
+    let others = by_condition.iter().filter(|(name, _)| **name != baseline);
+    let counted: BTreeSet<(BlockPoint, u32)> = others
+        .flat_map(|(_, condition)| condition.last.iter().map(|(at, attempt)| (*at, *attempt)))
+        .collect();
+    if let Some(condition) = by_condition.get_mut(baseline) {
+        condition.partner_attempts =
+            counted.into_iter().filter(|key| condition.attempts.contains_key(key)).collect();
     }
 }
 
@@ -254,7 +263,7 @@ pub(super) fn is_lower_bound(trial: &Trial, metric: &str) -> bool {
     trial.metrics.get(metric).is_some_and(|m| m.at_least && m.value.is_some())
 }
 
-/// Values of both arms by block.
+/// Values of both sides by block.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Pairs {
     /// The numbers of the blocks.
@@ -267,7 +276,7 @@ pub(super) struct Pairs {
 #[derive(Debug)]
 struct Pair<'a> {
     block: u32,
-    /// Index into `all` of the condition's arm, and of the baseline's.
+    /// Index into `all` of the condition's trials, and of the baseline's.
     condition: usize,
     baseline: usize,
     /// If the two were not measured beside each other: the trials of the experiment's own baseline beside each.
@@ -284,19 +293,22 @@ impl Pair<'_> {
     }
 }
 
-/// Two arms with their trials paired.
+/// Two conditions with their trials paired.
 #[derive(Debug)]
-pub(super) struct PairedArms<'a, 'b> {
-    pub condition: &'b Arm<'a>,
-    pub baseline: &'b Arm<'a>,
+pub(super) struct PairedTrials<'a, 'b> {
+    pub condition: &'b ConditionTrials<'a>,
+    pub baseline: &'b ConditionTrials<'a>,
     /// The blocks in which both have a trial that counts, in order.
     pairs: Vec<Pair<'a>>,
 }
 
-impl<'a, 'b> PairedArms<'a, 'b> {
-    pub(super) fn new(condition: &'b Arm<'a>, baseline: &'b Arm<'a>) -> PairedArms<'a, 'b> {
+impl<'a, 'b> PairedTrials<'a, 'b> {
+    pub(super) fn new(
+        condition: &'b ConditionTrials<'a>,
+        baseline: &'b ConditionTrials<'a>,
+    ) -> PairedTrials<'a, 'b> {
         let beside = |(at, ours): (&BlockPoint, &u32)| pair(condition, baseline, *at, *ours);
-        PairedArms {
+        PairedTrials {
             condition,
             baseline,
             pairs: condition.last.iter().filter_map(beside).collect(),
@@ -351,8 +363,8 @@ impl<'a, 'b> PairedArms<'a, 'b> {
 
 /// Pairs the condition's attempt that counts with the baseline's.
 fn pair<'a>(
-    condition: &Arm<'a>,
-    baseline: &Arm<'a>,
+    condition: &ConditionTrials<'a>,
+    baseline: &ConditionTrials<'a>,
     at: BlockPoint,
     ours: u32,
 ) -> Option<Pair<'a>> {

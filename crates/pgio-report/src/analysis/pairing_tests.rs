@@ -18,9 +18,9 @@ fn one((condition, attempt, rate, valid): &(&str, u32, f64, bool)) -> Trial {
 
 fn paired(trials: &[(&str, u32, f64, bool)]) -> (Pairs, Vec<usize>) {
     let stored = experiment(&["local", "on", "off"], trials.iter().map(one).collect());
-    let arms = arms(&stored.manifest, &stored.trials);
-    let counted = arms["local"].counted().map(|(line, _)| line).collect();
-    (PairedArms::new(&arms["on"], &arms["local"]).values(RATE), counted)
+    let by_condition = by_condition(&stored.manifest, &stored.trials);
+    let counted = by_condition["local"].counted().map(|(line, _)| line).collect();
+    (PairedTrials::new(&by_condition["on"], &by_condition["local"]).values(RATE), counted)
 }
 
 fn values(pairs: &Pairs) -> Vec<(f64, f64)> {
@@ -67,8 +67,10 @@ fn a_baseline_that_failed_is_not_replaced_by_a_later_one() {
     .collect();
     let pairs = |trials: &[Trial]| {
         let stored = experiment(&["local", "on", "off"], trials.to_vec());
-        let arms = arms(&stored.manifest, &stored.trials);
-        ["on", "off"].map(|name| values(&PairedArms::new(&arms[name], &arms["local"]).values(RATE)))
+        let by_condition = by_condition(&stored.manifest, &stored.trials);
+        ["on", "off"].map(|name| {
+            values(&PairedTrials::new(&by_condition[name], &by_condition["local"]).values(RATE))
+        })
     };
     assert_eq!(pairs(&trials), [vec![(60.0, 120.0)], vec![(110.0, 100.0)]]);
     trials[0].outcome = Outcome::Failed { error: "out of memory".to_owned() };
@@ -91,8 +93,8 @@ fn a_baseline_that_failed_is_not_replaced_by_a_later_one() {
 fn against_off(trials: &[(&str, u32, f64, bool)]) -> Vec<(f64, f64)> {
     let stored = experiment(&["local", "on", "off"], trials.iter().map(one).collect());
     let stored = stored.with_baseline("off").unwrap();
-    let arms = arms(&stored.manifest, &stored.trials);
-    values(&PairedArms::new(&arms["on"], &arms["off"]).values(RATE))
+    let by_condition = by_condition(&stored.manifest, &stored.trials);
+    values(&PairedTrials::new(&by_condition["on"], &by_condition["off"]).values(RATE))
 }
 
 #[test]

@@ -92,21 +92,21 @@ pub enum PilotError {
 
 /// Plans how many blocks decide about the margin, and what `blocks` decide.
 pub fn plan(stored: &StoredExperiment, share: f64, blocks: u32) -> Result<Plan, PilotError> {
-    let margin = Margin::of_share(share).ok_or(PilotError::Margin)?;
+    let margin = Margin::from_share(share).ok_or(PilotError::Margin)?;
     let judged = cross::judged(stored);
     let manifest = &judged.manifest;
     let metric = &manifest.primary_metric;
-    let arms = pairing::arms(manifest, &judged.trials);
-    let complete = arms.values().map(|arm| -> BTreeSet<u32> {
-        let positive = arm.values_by_block(metric).filter(|(_, value)| *value > 0.0);
+    let by_condition = pairing::by_condition(manifest, &judged.trials);
+    let complete = by_condition.values().map(|condition| -> BTreeSet<u32> {
+        let positive = condition.values_by_block(metric).filter(|(_, value)| *value > 0.0);
         positive.map(|(block, _)| block).collect()
     });
     let complete = complete.reduce(|a, b| &a & &b).unwrap_or_default();
     if complete.len() < MIN_BLOCKS {
         return Err(PilotError::TooFewBlocks { metric: metric.clone(), valid: complete.len() });
     }
-    let comparisons = compare::with_baseline(manifest, &arms);
-    let spread = resolution::spreads(manifest, &arms, &comparisons).remove(metric);
+    let comparisons = compare::with_baseline(manifest, &by_condition);
+    let spread = resolution::spreads(manifest, &by_condition, &comparisons).remove(metric);
     let spread = spread.ok_or_else(|| PilotError::NoNoise { metric: metric.clone() })?;
     let family = Family {
         members: resolution::members(&comparisons, FamilyKind::Question),
@@ -132,7 +132,7 @@ pub fn plan(stored: &StoredExperiment, share: f64, blocks: u32) -> Result<Plan, 
 fn smallest_margin(family: Family, blocks: u32) -> Option<f64> {
     let share = |step: u32| f64::from(step) / 1000.0;
     let decided = |step: u32| {
-        let margin = Margin::of_share(share(step));
+        let margin = Margin::from_share(share(step));
         let needed = margin.and_then(|margin| family.blocks_needed(margin, PLANNED_POWER));
         needed.is_some_and(|needed| needed <= blocks)
     };
@@ -240,7 +240,7 @@ mod tests {
         let conditions: Vec<_> = NAMES[..3].iter().map(logs).collect();
         assert_eq!(plan.spread, spread::pooled(&conditions).unwrap());
         assert_eq!((plan.comparisons, plan.pilot_blocks, plan.trials_per_block), (1, 4, 3));
-        let margin = Margin::of_share(0.05).unwrap();
+        let margin = Margin::from_share(0.05).unwrap();
         let by_formula = |power| margin.blocks_needed(plan.spread.upper, ALPHA, ALPHA, power);
         assert_eq!(blocks(&plan), [by_formula(0.8), by_formula(0.95)]);
         let by_estimate = margin.blocks_needed(plan.spread.sd_log, ALPHA, ALPHA, 0.8);
@@ -251,7 +251,7 @@ mod tests {
     fn several_comparisons_need_no_more_than_each_at_its_share_of_the_level() {
         let plan = plan(&pilot(4), 0.05, 6).unwrap();
         assert_eq!(plan.comparisons, 2);
-        let margin = Margin::of_share(0.05).unwrap();
+        let margin = Margin::from_share(0.05).unwrap();
         for (needed, power) in blocks(&plan).into_iter().zip(POWERS) {
             let at = |level| margin.blocks_needed(plan.spread.upper, level, ALPHA, power);
             assert!(at(ALPHA) <= needed && needed <= at(ALPHA / 2.0), "{needed:?}");
@@ -261,7 +261,7 @@ mod tests {
     /// An experiment that is its own pilot: both name one number, also where ties make it smaller.
     #[test]
     fn the_report_names_the_blocks_of_the_plan() {
-        let margin = Margin::of_share(0.05).unwrap();
+        let margin = Margin::from_share(0.05).unwrap();
         let (mut named, mut fewer) = (0, 0);
         for seed in 1..=20 {
             let mut stored = simulated(&mut SplitMix64::new(seed), &[0.0; 4], 0.01, 4);
@@ -396,7 +396,7 @@ mod tests {
     #[test]
     fn the_planned_blocks_decide_if_the_bound_is_the_true_noise() {
         let mut rng = SplitMix64::new(4);
-        let margin = Margin::of_share(0.05).unwrap();
+        let margin = Margin::from_share(0.05).unwrap();
         let experiments = 50;
         for (members, sd) in [(1, 0.018), (3, 0.0163), (15, 0.0163), (5, 0.02)] {
             let family = Family { members, sd_log: sd * 2f64.sqrt() };

@@ -5,12 +5,10 @@
 //! compares the mean of iostat's r/s with RIOPS; here it is one line per condition. A device may read
 //! more than requested, because of read-ahead and other readers.
 
-use std::collections::BTreeMap;
-
 use benchmath::summary::mean;
 use serde::{Deserialize, Serialize};
 
-use super::pairing::{Arm, value};
+use super::pairing::{ByCondition, value};
 use pgio_results::Trial;
 use pgio_results::store::Manifest;
 use pgio_results::units::{BLOCK_BYTES, human};
@@ -45,9 +43,9 @@ pub struct Reconciliation {
 }
 
 /// The conditions with known device reads.
-pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Reconciliation> {
+pub(super) fn all(manifest: &Manifest, by_condition: &ByCondition<'_>) -> Vec<Reconciliation> {
     let one = |name: &str| {
-        let trials: Vec<Reads> = arms[name].valid().filter_map(read_counts).collect();
+        let trials: Vec<Reads> = by_condition[name].valid().filter_map(read_counts).collect();
         let reads = averaged(&trials)?;
         Some(Reconciliation { condition: name.to_owned(), reads, sentence: sentence(&reads)? })
     };
@@ -135,6 +133,7 @@ mod tests {
     use crate::analysis::analyze;
     use crate::analysis::test_support::{experiment, set, trial};
     use pgio_results::telemetry::{Device, DeviceUse, HostUse, Storage, Telemetry};
+    use std::collections::BTreeMap;
 
     fn reads(misses: f64, requests: f64, blocks: Option<f64>) -> Reads {
         Reads {

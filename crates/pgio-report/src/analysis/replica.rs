@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use benchmath::summary::mean;
 use serde::{Deserialize, Serialize};
 
-use super::pairing::Arm;
+use super::pairing::ByCondition;
 use pgio_results::Trial;
 use pgio_results::store::Manifest;
 use pgio_results::telemetry::{DrbdUse, HostUse};
@@ -41,11 +41,11 @@ pub struct Disk {
     pub flushes: Option<f64>,
 }
 
-pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Replica> {
+pub(super) fn all(manifest: &Manifest, by_condition: &ByCondition<'_>) -> Vec<Replica> {
     let mut all = Vec::new();
     for condition in &manifest.conditions {
         let mut found: BTreeMap<String, Vec<(Disk, Disk)>> = BTreeMap::new();
-        for trial in arms[condition.name.as_str()].valid() {
+        for trial in by_condition[condition.name.as_str()].valid() {
             for (resource, pair) in disks_by_resource(trial) {
                 found.entry(resource).or_default().push(pair);
             }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::comparison::{Comparison, FamilyKind};
 use super::interval::Interval;
-use super::pairing::Arm;
+use super::pairing::{ByCondition, ConditionTrials};
 use super::verdict::{ALPHA, Decision, Verdict};
 use pgio_results::store::Manifest;
 
@@ -39,11 +39,11 @@ pub(super) type Spreads = BTreeMap<String, Spread>;
 
 pub(super) fn spreads(
     manifest: &Manifest,
-    arms: &BTreeMap<&str, Arm<'_>>,
+    by_condition: &ByCondition<'_>,
     comparisons: &[Comparison],
 ) -> Spreads {
-    let logs = |arm: &Arm<'_>, metric: &str| -> Vec<(u32, f64)> {
-        let positive = arm.values_by_block(metric).filter(|(_, value)| *value > 0.0);
+    let logs = |condition: &ConditionTrials<'_>, metric: &str| -> Vec<(u32, f64)> {
+        let positive = condition.values_by_block(metric).filter(|(_, value)| *value > 0.0);
         positive.map(|(block, value)| (block, value.ln())).collect()
     };
     let mut found = Spreads::new();
@@ -51,8 +51,11 @@ pub(super) fn spreads(
         if found.contains_key(&c.metric) {
             continue;
         }
-        let conditions: Vec<Vec<(u32, f64)>> =
-            manifest.conditions.iter().map(|i| logs(&arms[i.name.as_str()], &c.metric)).collect();
+        let conditions: Vec<Vec<(u32, f64)>> = manifest
+            .conditions
+            .iter()
+            .map(|i| logs(&by_condition[i.name.as_str()], &c.metric))
+            .collect();
         found.extend(spread::pooled(&conditions).map(|s| (c.metric.clone(), s)));
     }
     found
@@ -70,7 +73,7 @@ fn spread_of(
     if manifest.screening.as_ref().is_some_and(|screening| screening.design.is_factorial()) {
         return pooled;
     }
-    let own = |c: &Comparison| spread::of_pair(c.sd_log?, c.blocks);
+    let own = |c: &Comparison| spread::from_pair(c.sd_log?, c.blocks);
     let alike = comparisons.iter().filter(|other| other.metric == c.metric);
     let pairs: Vec<Spread> = alike.filter_map(own).collect();
     if spread::are_unequal(&pairs) { own(c).or(pooled) } else { pooled }
@@ -154,7 +157,7 @@ pub(super) fn plan(manifest: &Manifest, spreads: &Spreads, comparisons: &mut [Co
 /// The blocks that an undecided comparison needs to tell whether its effect exceeds the margin, if they
 /// are more than there are.
 fn decision_blocks(c: &Comparison, family: Option<Family>) -> Option<u32> {
-    let margin = c.margin.and_then(Margin::of_share)?;
+    let margin = c.margin.and_then(Margin::from_share)?;
     let needed = || family?.blocks_needed(margin, PLANNED_POWER);
     let more = |n: &u32| *n as usize > c.blocks;
     // The noise of the typical block does not tell how many blocks the totals need.

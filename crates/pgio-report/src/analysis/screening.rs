@@ -25,7 +25,7 @@ use self::contrasts::{ContrastResult, Values};
 use super::comparison::{Comparison, FamilyKind};
 use super::interval::Interval;
 use super::margin;
-use super::pairing::Arms;
+use super::pairing::ByCondition;
 use super::resolution::{self, Family, Spreads};
 use super::verdict::{ALPHA, Decision};
 use pgio_results::screening::{DesignCell, DesignKind, Factor, Screening};
@@ -107,15 +107,16 @@ pub(super) fn factorial(manifest: &Manifest) -> Option<&Screening> {
 }
 
 /// The effects of a factorial design, without ranks and plans; empty for other experiments.
-pub(super) fn contrasts(manifest: &Manifest, arms: &Arms<'_>) -> Vec<Comparison> {
-    let judged = factorial(manifest).map(|screening| contrasts::judge(screening, manifest, arms));
+pub(super) fn contrasts(manifest: &Manifest, by_condition: &ByCondition<'_>) -> Vec<Comparison> {
+    let judged =
+        factorial(manifest).map(|screening| contrasts::judge(screening, manifest, by_condition));
     judged.into_iter().flatten().map(|j| j.candidate.comparison).collect()
 }
 
 /// All effects; `None` for an experiment without factors. `comparisons` are those with the baseline.
 pub(super) fn all(
     manifest: &Manifest,
-    arms: &Arms<'_>,
+    by_condition: &ByCondition<'_>,
     comparisons: &[Comparison],
 ) -> Option<ScreeningResult> {
     let screening = manifest.screening.as_ref()?;
@@ -129,12 +130,12 @@ pub(super) fn all(
         notes: Vec::new(),
     };
     if screening.design.is_factorial() {
-        let judged = contrasts::judge(screening, manifest, arms);
-        let (effects, detectable) = planned(manifest, arms, screening, &judged);
+        let judged = contrasts::judge(screening, manifest, by_condition);
+        let (effects, detectable) = planned(manifest, by_condition, screening, &judged);
         screened.effects = effects;
         screened.minimum_detectable_effect = detectable;
-        screened.notes = notes(screening, arms, manifest);
-        if let Some((detected, tested)) = contrasts::remaining(screening, manifest, arms) {
+        screened.notes = notes(screening, by_condition, manifest);
+        if let Some((detected, tested)) = contrasts::remaining(screening, manifest, by_condition) {
             if detected.is_some() {
                 doubt(&mut screened.effects);
             }
@@ -205,13 +206,14 @@ fn compared_alone(screening: &Screening, comparisons: &[Comparison]) -> Vec<Effe
 /// Adds what more blocks would tell, and names interactions after their strongest factors.
 fn planned(
     manifest: &Manifest,
-    arms: &Arms<'_>,
+    by_condition: &ByCondition<'_>,
     screening: &Screening,
     judged: &[ContrastResult],
 ) -> (Vec<Effect>, Option<f64>) {
     let mut comparisons: Vec<Comparison> =
         judged.iter().map(|j| j.candidate.comparison.clone()).collect();
-    let spreads = of_contrasts(resolution::spreads(manifest, arms, &comparisons), screening);
+    let spreads =
+        of_contrasts(resolution::spreads(manifest, by_condition, &comparisons), screening);
     resolution::plan(manifest, &spreads, &mut comparisons);
     let detectable = spreads.get(&manifest.primary_metric).and_then(|spread| {
         let blocks = comparisons.iter().find(|c| c.primary)?.blocks;
@@ -316,9 +318,9 @@ fn at_levels(
     let found = of.into_iter().zip(judged.chunks(2)).map(|((factor, given, levels), judged)| {
         let level = |n: usize| LevelEffect {
             ratio: levels[n].0.ratio,
-            interval: judged[n]
-                .bounds
-                .map_or(Interval::UNKNOWN, |(low, high)| Interval::of_ratio(low.exp(), high.exp())),
+            interval: judged[n].bounds.map_or(Interval::UNKNOWN, |(low, high)| {
+                Interval::from_ratio(low.exp(), high.exp())
+            }),
         };
         let (low, high) = (level(0), level(1));
         let [at_low, at_high] = [0, 1].map(|n: usize| {
@@ -382,7 +384,11 @@ fn of_contrasts(spreads: Spreads, screening: &Screening) -> Spreads {
         .collect::<BTreeMap<_, _>>()
 }
 
-fn notes(screening: &Screening, arms: &Arms<'_>, manifest: &Manifest) -> Vec<String> {
+fn notes(
+    screening: &Screening,
+    by_condition: &ByCondition<'_>,
+    manifest: &Manifest,
+) -> Vec<String> {
     let mut notes = Vec::new();
     match contrasts::interactions(screening) {
         0 => notes.push(
@@ -396,7 +402,7 @@ fn notes(screening: &Screening, arms: &Arms<'_>, manifest: &Manifest) -> Vec<Str
                 .to_owned(),
         ),
     }
-    let missing = contrasts::incomplete(screening, manifest, arms);
+    let missing = contrasts::incomplete(screening, manifest, by_condition);
     if !missing.is_empty() {
         let blocks: Vec<String> = missing
             .iter()

@@ -11,7 +11,7 @@ use benchmath::fisher;
 
 use super::comparison::Comparison;
 use super::condition::{Condition, Share, State};
-use super::pairing::{Arm, Arms};
+use super::pairing::{ByCondition, ConditionTrials};
 use super::verdict::{ALPHA, Verdict};
 use pgio_results::store::Manifest;
 use pgio_results::sweep::Point;
@@ -57,10 +57,15 @@ impl<'a> Counts<'a> {
     }
 }
 
-/// Compares the shares of a condition with the baseline's, without outcomes that neither side has. `arms`
-/// contain the trials at all points.
-pub(super) fn shares(manifest: &Manifest, arms: &Arms<'_>, condition: &str) -> Vec<Share> {
-    let (Some(ours), Some(theirs)) = (arms.get(condition), arms.get(manifest.baseline.as_str()))
+/// Compares the shares of a condition with the baseline's, without outcomes that neither side has. `by_condition`
+/// holds the trials at all points.
+pub(super) fn shares(
+    manifest: &Manifest,
+    by_condition: &ByCondition<'_>,
+    condition: &str,
+) -> Vec<Share> {
+    let (Some(ours), Some(theirs)) =
+        (by_condition.get(condition), by_condition.get(manifest.baseline.as_str()))
     else {
         return Vec::new();
     };
@@ -101,8 +106,8 @@ pub fn failed_more(condition: &Condition) -> Option<&Share> {
     condition.shares.iter().find(|s| s.what == FAILED && is_larger(s))
 }
 
-fn trials<'a>(arm: &Arm<'a>) -> impl Iterator<Item = &'a Trial> {
-    arm.all.iter().map(|(_, trial)| *trial)
+fn trials<'a>(condition: &ConditionTrials<'a>) -> impl Iterator<Item = &'a Trial> {
+    condition.all.iter().map(|(_, trial)| *trial)
 }
 
 fn point(trial: &Trial) -> Option<&Point> {
@@ -123,8 +128,12 @@ fn share(what: &str, (a, of_a): (usize, usize), (b, of_b): (usize, usize)) -> Sh
     }
 }
 
-pub(super) fn state(condition: &Condition, arm: &Arm<'_>, primary: Option<&Comparison>) -> State {
-    let ran = || trials(arm).filter(|t| t.outcome != Outcome::Interrupted);
+pub(super) fn state(
+    condition: &Condition,
+    ran: &ConditionTrials<'_>,
+    primary: Option<&Comparison>,
+) -> State {
+    let ran = || trials(ran).filter(|t| t.outcome != Outcome::Interrupted);
     if ran().next().is_none() {
         State::NotRun
     } else if ran().all(|t| t.outcome != Outcome::Complete) {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use benchmath::summary::mean;
 use serde::{Deserialize, Serialize};
 
-use super::pairing::Arm;
+use super::pairing::ByCondition;
 use pgio_results::Trial;
 use pgio_results::store::Manifest;
 use pgio_results::telemetry::{DeviceUse, HostUse, StandbyLag, Storage};
@@ -47,12 +47,12 @@ struct StandbySample<'a> {
     flushes_per_second: Option<f64>,
 }
 
-pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<StandbyUse> {
+pub(super) fn all(manifest: &Manifest, by_condition: &ByCondition<'_>) -> Vec<StandbyUse> {
     let mut all = Vec::new();
     for condition in &manifest.conditions {
-        let Some(arm) = arms.get(condition.name.as_str()) else { continue };
+        let Some(trials) = by_condition.get(condition.name.as_str()) else { continue };
         let mut found: BTreeMap<&str, Vec<StandbySample<'_>>> = BTreeMap::new();
-        for (name, sample) in arm.valid().flat_map(standby_samples) {
+        for (name, sample) in trials.valid().flat_map(standby_samples) {
             found.entry(name).or_default().push(sample);
         }
         let found =

@@ -7,13 +7,11 @@
 //! trial share [`LEVEL`], and only a relevant change ([`MIN_CHANGE`]) makes it unsteady. A window whose slices do
 //! not count the compared work, such as scans, is not judged.
 
-use std::collections::BTreeMap;
-
 use benchmath::steady::{self, Steadiness};
 
 use super::condition::Steady;
 use super::finding::Finding;
-use super::pairing::Arm;
+use super::pairing::{ByCondition, ConditionTrials};
 use pgio_results::joint;
 use pgio_results::metrics::{self, Kind};
 use pgio_results::model::Slice;
@@ -43,9 +41,9 @@ enum WindowVerdict {
 }
 
 /// Counts steady and unsteady trials among those that count.
-pub(super) fn count(arm: &Arm<'_>, primary: &str) -> Steady {
+pub(super) fn count(condition: &ConditionTrials<'_>, primary: &str) -> Steady {
     let mut counts = Steady::default();
-    for (_, trial) in arm.counted() {
+    for (_, trial) in condition.counted() {
         match window_verdict(trial, primary) {
             WindowVerdict::Steady => counts.steady += 1,
             WindowVerdict::Unsteady(_) => counts.unsteady += 1,
@@ -55,10 +53,10 @@ pub(super) fn count(arm: &Arm<'_>, primary: &str) -> Steady {
     counts
 }
 
-pub(super) fn findings(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Finding> {
+pub(super) fn findings(manifest: &Manifest, by_condition: &ByCondition<'_>) -> Vec<Finding> {
     let of = |name: &str| {
-        let arm = &arms[name];
-        let unsteady = arm.counted().filter_map(|(line, t)| {
+        let condition = &by_condition[name];
+        let unsteady = condition.counted().filter_map(|(line, t)| {
             match window_verdict(t, &manifest.primary_metric) {
                 WindowVerdict::Unsteady(how) => Some(format!("trial {line}: {how}")),
                 WindowVerdict::Steady | WindowVerdict::NotJudged => None,
@@ -73,7 +71,7 @@ pub(super) fn findings(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> V
             message: format!(
                 "{} of {} trials of `{name}` did not stay level ({})",
                 changes.len(),
-                arm.counted().count(),
+                condition.counted().count(),
                 changes.join("; ")
             ),
             remedy:

@@ -12,33 +12,37 @@ use benchmath::summary::{geometric_mean, mean};
 
 use super::condition::{Condition, State};
 use super::factors::differing_factors;
-use super::pairing::Arm;
+use super::pairing::ConditionTrials;
 use super::{degraded, steady, tail};
 use pgio_results::change::{Change, fact};
-use pgio_results::danger::{Danger, of_fact};
+use pgio_results::danger::{Danger, from_fact};
 use pgio_results::metrics;
 use pgio_results::model::Trial;
 use pgio_results::store::{ConditionInfo, Manifest};
 use pgio_results::{CheckVerdict, Metric};
 
-pub(super) fn describe(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>) -> Condition {
+pub(super) fn describe(
+    info: &ConditionInfo,
+    manifest: &Manifest,
+    condition: &ConditionTrials<'_>,
+) -> Condition {
     let baseline = manifest.conditions.iter().find(|c| c.name == manifest.baseline);
-    let (checks_passed, checks_total) = checks(arm);
+    let (checks_passed, checks_total) = checks(condition);
     Condition {
         name: info.name.clone(),
         treatments: info.treatments(),
         factors: baseline.map(|b| factors(info, b)).unwrap_or_default(),
-        danger: danger(&info.changes, arm),
-        trials: arm.all.len(),
-        invalid: arm.invalid().len(),
-        failed: arm.failed().len(),
-        valid: arm.valid().count(),
-        server_starts: server_starts(arm),
-        counted: arm.counted().map(|(line, _)| line).collect(),
+        danger: danger(&info.changes, condition),
+        trials: condition.all.len(),
+        invalid: condition.invalid().len(),
+        failed: condition.failed().len(),
+        valid: condition.valid().count(),
+        server_starts: server_starts(condition),
+        counted: condition.counted().map(|(line, _)| line).collect(),
         state: State::default(),
         shares: Vec::new(),
-        steady: steady::count(arm, &manifest.primary_metric),
-        metrics: values(arm, manifest),
+        steady: steady::count(condition, &manifest.primary_metric),
+        metrics: values(condition, manifest),
         checks_passed,
         checks_total,
     }
@@ -47,8 +51,8 @@ pub(super) fn describe(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>)
 const COMMIT_LEVEL: &str = "synchronous_commit";
 
 /// Without a synchronous standby a failover loses commits under any condition.
-fn danger(changes: &[Change], arm: &Arm<'_>) -> Option<Danger> {
-    let trials = || arm.all.iter().map(|(_, trial)| *trial);
+fn danger(changes: &[Change], condition: &ConditionTrials<'_>) -> Option<Danger> {
+    let trials = || condition.all.iter().map(|(_, trial)| *trial);
     let names = fact::setting("synchronous_standby_names");
     let has_standby = || {
         trials().any(|t| t.environment.get(&names).is_some_and(|names| !names.is_empty()))
@@ -74,7 +78,7 @@ fn danger(changes: &[Change], arm: &Arm<'_>) -> Option<Danger> {
         let facts =
             facts.filter(|(name, _)| !fact::setting_of(name).is_some_and(|s| is_set(trial, s)));
         facts.filter_map(|(name, value)| {
-            of_fact(name, value).filter(|d| applies(name == fact::setting(COMMIT_LEVEL), d))
+            from_fact(name, value).filter(|d| applies(name == fact::setting(COMMIT_LEVEL), d))
         })
     });
     let pinned =
@@ -99,28 +103,33 @@ fn factors(info: &ConditionInfo, baseline: &ConditionInfo) -> Vec<String> {
     differing_factors(info, baseline).iter().map(ToString::to_string).collect()
 }
 
-pub(super) fn values(arm: &Arm<'_>, manifest: &Manifest) -> BTreeMap<String, Metric> {
+pub(super) fn values(
+    condition: &ConditionTrials<'_>,
+    manifest: &Manifest,
+) -> BTreeMap<String, Metric> {
     let declared = &manifest.metrics;
-    let mut found = degraded::metrics(arm, &manifest.primary_metric);
+    let mut found = degraded::metrics(condition, &manifest.primary_metric);
     for def in metrics::all(declared) {
-        if !arm.has_metric(def.name) || !arm.valid().any(|t| t.metrics.contains_key(def.name)) {
+        if !condition.has_metric(def.name)
+            || !condition.valid().any(|t| t.metrics.contains_key(def.name))
+        {
             continue;
         }
         // The latency of single operations.
-        if tail::too_short(std::iter::once(arm), &def).is_some() {
+        if tail::too_short(std::iter::once(condition), &def).is_some() {
             continue;
         }
-        let values = arm.values(def.name);
-        let value = central(&values).filter(|_| !tail::is_coarse(arm, &def));
-        let at_least = arm.is_bounded(def.name);
+        let values = condition.values(def.name);
+        let value = central(&values).filter(|_| !tail::is_coarse(condition, &def));
+        let at_least = condition.is_bounded(def.name);
         found.insert(def.name.to_owned(), Metric { at_least, ..Metric::new(value, def.unit) });
     }
     found
 }
 
-fn server_starts(arm: &Arm<'_>) -> usize {
+fn server_starts(condition: &ConditionTrials<'_>) -> usize {
     let start = |t: &&Trial| Some((t.server.target.clone(), t.server.started?));
-    arm.valid().filter_map(|t| start(&t)).collect::<BTreeSet<_>>().len()
+    condition.valid().filter_map(|t| start(&t)).collect::<BTreeSet<_>>().len()
 }
 
 fn central(values: &[f64]) -> Option<f64> {
@@ -128,10 +137,10 @@ fn central(values: &[f64]) -> Option<f64> {
 }
 
 /// The number of checks that passed in the last attempt of every block, and the number of all checks.
-fn checks(arm: &Arm<'_>) -> (usize, usize) {
+fn checks(condition: &ConditionTrials<'_>) -> (usize, usize) {
     let mut names = BTreeSet::new();
     let mut not_passed = BTreeSet::new();
-    for check in arm.last_attempts().flat_map(|t| &t.checks) {
+    for check in condition.last_attempts().flat_map(|t| &t.checks) {
         names.insert(&check.id);
         if check.verdict != CheckVerdict::Ok {
             not_passed.insert(&check.id);

@@ -18,7 +18,7 @@ use super::candidate::Candidate;
 use super::compare::paired;
 use super::comparison::Comparison;
 use super::families;
-use super::pairing::{self, Arm, PairedArms};
+use super::pairing::{self, ConditionTrials, PairedTrials};
 use super::waits::predicted::alone;
 use pgio_results::Trial;
 use pgio_results::latency::Operation;
@@ -75,15 +75,15 @@ pub(super) fn all(
     let mut cells = Vec::new();
     let mut away = Vec::new();
     for (n, point) in sweep.points.iter().enumerate() {
-        let arms = pairing::arms_at(manifest, trials, point);
+        let by_condition = pairing::by_condition_at(manifest, trials, point);
         let swept = |name: &str| n == 0 || !sweep.at_middle_only.iter().any(|c| c == name);
         for info in manifest.conditions.iter().filter(|c| swept(&c.name)) {
-            let arm = &arms[info.name.as_str()];
-            let effect = match arms.get(manifest.baseline.as_str()) {
+            let condition = &by_condition[info.name.as_str()];
+            let effect = match by_condition.get(manifest.baseline.as_str()) {
                 _ if info.name == manifest.baseline => None,
                 _ if n == 0 => judged(&info.name, comparisons),
                 Some(baseline) => {
-                    away.extend(candidate(manifest, arm, baseline).map(|c| (cells.len(), c)));
+                    away.extend(candidate(manifest, condition, baseline).map(|c| (cells.len(), c)));
                     None
                 }
                 None => None,
@@ -91,11 +91,11 @@ pub(super) fn all(
             cells.push(SweptCell {
                 condition: info.name.clone(),
                 point: point.clone(),
-                trials: arm.all.len(),
-                valid: arm.valid().count(),
-                metrics: cell::estimates(arm, &names, &manifest.metrics),
+                trials: condition.all.len(),
+                valid: condition.valid().count(),
+                metrics: cell::estimates(condition, &names, &manifest.metrics),
                 effect,
-                predicted: alone(info, arm),
+                predicted: alone(info, condition),
             });
         }
     }
@@ -122,7 +122,11 @@ fn judged(condition: &str, comparisons: &[Comparison]) -> Option<CellEffect> {
     comparisons.iter().find(|c| c.primary && c.condition == condition).map(cell::effect)
 }
 
-fn candidate(manifest: &Manifest, arm: &Arm<'_>, baseline: &Arm<'_>) -> Option<Candidate> {
+fn candidate(
+    manifest: &Manifest,
+    condition: &ConditionTrials<'_>,
+    baseline: &ConditionTrials<'_>,
+) -> Option<Candidate> {
     let def = metrics::find(&manifest.metrics, &manifest.primary_metric)?;
-    Some(paired(&def, &PairedArms::new(arm, baseline)))
+    Some(paired(&def, &PairedTrials::new(condition, baseline)))
 }

@@ -6,10 +6,8 @@
 //! single operations. If values are lower bounds, the effect is a bound as well, because estimate and
 //! interval rise with each pair's ratio; the unknown side of the interval is omitted.
 
-use std::collections::BTreeMap;
-
 use super::comparison::Comparison;
-use super::pairing::{Arm, value};
+use super::pairing::{ByCondition, ConditionTrials, value};
 use super::verdict::{Bound, Verdict};
 use pgio_results::histogram::MIN_QUANTILE_NS;
 use pgio_results::latency::{MIN_BEYOND, min_operations};
@@ -45,16 +43,21 @@ impl TooShort {
 
 /// `None` if the metric is not a percentile, or the number of operations of all servers together is unknown.
 pub(super) fn too_short<'a>(
-    arms: impl Iterator<Item = &'a Arm<'a>>,
+    conditions: impl Iterator<Item = &'a ConditionTrials<'a>>,
     def: &MetricDef,
 ) -> Option<TooShort> {
     let Kind::Latency(class, statistic) = def.kind else { return None };
     let needed = min_operations(statistic.quantile()?);
-    let arms = arms.filter(|arm| arm.has_metric(def.name));
+    let conditions = conditions.filter(|condition| condition.has_metric(def.name));
     let operations = match def.target {
-        None => arms.filter_map(|arm| arm.min_operations(class.name())).min().map(Some),
+        None => conditions
+            .filter_map(|condition| condition.min_operations(class.name()))
+            .min()
+            .map(Some),
         Some(target) => {
-            let trials = arms.flat_map(Arm::valid).filter(|t| value(t, def.name).is_some());
+            let trials = conditions
+                .flat_map(ConditionTrials::valid)
+                .filter(|t| value(t, def.name).is_some());
             // An unknown number is the smallest.
             trials.map(|t| of_server(t.targets.get(target)?, class)).min()
         }
@@ -81,18 +84,18 @@ fn of_server(part: &TargetResult, class: Class) -> Option<u64> {
     (!part.sessions.is_empty()).then(|| part.sessions.iter().map(count).sum())
 }
 
-/// Why a percentile of these arms cannot be compared: too few operations, or the resolution of the clock.
-pub(super) fn unreliable(arms: &[&Arm<'_>], def: &MetricDef) -> Option<String> {
-    let is_coarse = || arms.iter().any(|arm| is_coarse(arm, def));
+/// Why a percentile of these conditions cannot be compared: too few operations, or the resolution of the clock.
+pub(super) fn unreliable(conditions: &[&ConditionTrials<'_>], def: &MetricDef) -> Option<String> {
+    let is_coarse = || conditions.iter().any(|condition| is_coarse(condition, def));
     let coarse = "not compared: some trial is below the resolution of the server's clock";
-    too_short(arms.iter().copied(), def)
+    too_short(conditions.iter().copied(), def)
         .map(TooShort::reason)
         .or_else(|| is_coarse().then(|| coarse.to_owned()))
 }
 
 /// Whether a percentile is below the resolution of the server's clock in any trial. fio's clock is
 /// finer, and a command has its own.
-pub(super) fn is_coarse(arm: &Arm<'_>, def: &MetricDef) -> bool {
+pub(super) fn is_coarse(condition: &ConditionTrials<'_>, def: &MetricDef) -> bool {
     let by_the_server = match def.kind {
         Kind::Latency(Class::Device | Class::Lag, _)
         | Kind::Work(_)
@@ -101,7 +104,7 @@ pub(super) fn is_coarse(arm: &Arm<'_>, def: &MetricDef) -> bool {
         Kind::Latency(_, statistic) => statistic.quantile().is_some(),
     };
     let is_coarse = |v: &f64| v * 1e9 < MIN_QUANTILE_NS;
-    by_the_server && arm.values(def.name).iter().any(is_coarse)
+    by_the_server && condition.values(def.name).iter().any(is_coarse)
 }
 
 /// A comparison without numbers, with the reason as a warning.
@@ -164,14 +167,15 @@ fn one_sided(mut c: Comparison, bound: Option<Bound>, why: Option<String>) -> Co
 }
 
 /// One line per class: which percentiles are left out, and why.
-pub(super) fn notes(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<String> {
-    let Some(baseline) = arms.get(manifest.baseline.as_str()) else { return Vec::new() };
+pub(super) fn notes(manifest: &Manifest, by_condition: &ByCondition<'_>) -> Vec<String> {
+    let Some(baseline) = by_condition.get(manifest.baseline.as_str()) else { return Vec::new() };
     let others = || manifest.conditions.iter().filter(|c| c.name != manifest.baseline);
     let mut classes: Vec<(Class, Vec<Statistic>, TooShort)> = Vec::new();
     for def in metrics::METRICS {
         let Kind::Latency(class, statistic) = def.kind else { continue };
-        let short = others()
-            .filter_map(|c| too_short([arms.get(c.name.as_str())?, baseline].into_iter(), def));
+        let short = others().filter_map(|c| {
+            too_short([by_condition.get(c.name.as_str())?, baseline].into_iter(), def)
+        });
         let Some(short) = short.min_by_key(|short| short.operations) else { continue };
         match classes.iter_mut().find(|(known, ..)| *known == class) {
             Some((_, statistics, _)) => statistics.push(statistic),

@@ -6,7 +6,7 @@ use benchmath::totals::{self, Block, Part};
 use serde::{Deserialize, Serialize};
 
 use super::interval::Interval;
-use super::pairing::{self, PairedArms};
+use super::pairing::{self, PairedTrials};
 use super::verdict::ALPHA;
 use pgio_results::Trial;
 use pgio_results::metrics::{Direction, Kind, MetricDef};
@@ -73,7 +73,7 @@ pub(crate) fn in_words(direction: Direction) -> &'static str {
 /// Over the blocks in which both sides have a trial that counts; the interval at level `alpha`. `None` if the metric
 /// has no totals.
 pub(super) fn ratio(
-    beside: &PairedArms<'_, '_>,
+    beside: &PairedTrials<'_, '_>,
     def: &MetricDef<'_>,
     alpha: f64,
 ) -> Option<Totals> {
@@ -109,18 +109,18 @@ pub(super) fn ratio(
         Direction::HigherIsFaster | Direction::Neutral => (i.low, i.high),
     });
     let bounds = totals::bounds(&blocks, ALPHA);
-    Some(Totals { over_typical: over_typical.into(), ..of(found, bounds) })
+    Some(Totals { over_typical: over_typical.into(), ..from_ratio(found, bounds) })
 }
 
 /// A ratio with its interval and its one-sided bounds, without the typical block's.
-pub(super) fn of(
+pub(super) fn from_ratio(
     (ratio, interval): (f64, Option<benchmath::interval::Interval>),
     bounds: Option<(f64, f64)>,
 ) -> Totals {
-    let bounds = bounds.map_or(Interval::UNKNOWN, |(low, high)| Interval::of_ratio(low, high));
+    let bounds = bounds.map_or(Interval::UNKNOWN, |(low, high)| Interval::from_ratio(low, high));
     Totals {
         ratio,
-        interval: interval.map_or(Interval::UNKNOWN, |i| Interval::of_ratio(i.low, i.high)),
+        interval: interval.map_or(Interval::UNKNOWN, |i| Interval::from_ratio(i.low, i.high)),
         at_least: bounds.low,
         at_most: bounds.high,
         over_typical: Interval::UNKNOWN,

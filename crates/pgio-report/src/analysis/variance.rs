@@ -9,7 +9,7 @@ use benchmath::steady::scatter;
 use benchmath::summary::mean;
 use serde::{Deserialize, Serialize};
 
-use super::pairing::{Arm, Arms};
+use super::pairing::{ByCondition, ConditionTrials};
 use super::{pilot, steady};
 use pgio_results::change::Subject;
 use pgio_results::store::{Manifest, StoredExperiment};
@@ -66,16 +66,19 @@ pub enum Renewal {
     NewData,
 }
 
-pub(super) fn of(stored: &StoredExperiment, arms: &Arms<'_>) -> Option<Variance> {
+pub(super) fn estimate(
+    stored: &StoredExperiment,
+    by_condition: &ByCondition<'_>,
+) -> Option<Variance> {
     let manifest = &stored.manifest;
     let primary = manifest.primary_metric.as_str();
     if !COUNTED.contains(&primary) {
         return None;
     }
     let conditions: Vec<Vec<Observation>> =
-        arms.values().map(|arm| observations(arm, primary)).collect();
+        by_condition.values().map(|condition| observations(condition, primary)).collect();
     let found = components::estimate(&conditions).filter(|c| c.freedom >= MIN_FREEDOM)?;
-    let best = best_window(stored, arms, &found);
+    let best = best_window(stored, by_condition, &found);
     Some(Variance {
         between_blocks: found.block.sqrt(),
         between_trials: found.trial.sqrt(),
@@ -88,23 +91,24 @@ pub(super) fn of(stored: &StoredExperiment, arms: &Arms<'_>) -> Option<Variance>
     })
 }
 
-fn observations(arm: &Arm<'_>, primary: &str) -> Vec<Observation> {
-    let values: Vec<(u32, f64)> = arm.values_by_block(primary).collect();
+fn observations(condition: &ConditionTrials<'_>, primary: &str) -> Vec<Observation> {
+    let values: Vec<(u32, f64)> = condition.values_by_block(primary).collect();
     let of_trial = |(block, trial): (u32, &pgio_results::Trial)| {
         let (_, value) = *values.iter().find(|(b, v)| *b == block && *v > 0.0)?;
         let window = scatter(&steady::rates(trial, primary)?)?;
         Some(Observation { block, log: value.ln(), window })
     };
-    arm.by_block().filter_map(of_trial).collect()
+    condition.by_block().filter_map(of_trial).collect()
 }
 
 /// The window's seconds and its share of the time.
 fn best_window(
     stored: &StoredExperiment,
-    arms: &Arms<'_>,
+    by_condition: &ByCondition<'_>,
     found: &Components,
 ) -> Option<(f64, f64)> {
-    let windows: Vec<f64> = arms.values().flat_map(Arm::valid).map(|t| t.window.seconds).collect();
+    let windows: Vec<f64> =
+        by_condition.values().flat_map(ConditionTrials::valid).map(|t| t.window.seconds).collect();
     let window = mean(&windows)?;
     let outside = pilot::seconds_between_starts(stored)? - window;
     let best = found.best_window(window, outside, SHORTEST_WINDOW)?;

@@ -29,7 +29,7 @@ pub(super) mod predicted;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use benchmath::{student, summary};
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use self::divide::{Class, Divided};
 pub use self::predicted::Predicted;
 use super::interval::Interval;
-use super::pairing::{Arm, PairedArms};
+use super::pairing::{ByCondition, PairedTrials};
 use super::verdict::ALPHA;
 use pgio_results::Trial;
 use pgio_results::store::Manifest;
@@ -111,12 +111,12 @@ pub struct PartDifference {
 
 pub(super) fn decompositions(
     manifest: &Manifest,
-    arms: &BTreeMap<&str, Arm<'_>>,
+    by_condition: &ByCondition<'_>,
 ) -> Vec<Decomposition> {
     let mut all = Vec::new();
     for info in &manifest.conditions {
         let trials: Vec<Divided> =
-            arms[info.name.as_str()].valid().filter_map(divide::divide).collect();
+            by_condition[info.name.as_str()].valid().filter_map(divide::divide).collect();
         for class in CLASSES {
             let of_class: Vec<&Class> = trials.iter().filter_map(|t| t.get(class)).collect();
             all.extend(decompose(&info.name, class, &of_class));
@@ -194,18 +194,18 @@ pub(super) fn level(manifest: &Manifest) -> f64 {
 
 pub(super) fn differences(
     manifest: &Manifest,
-    arms: &BTreeMap<&str, Arm<'_>>,
+    by_condition: &ByCondition<'_>,
 ) -> Vec<DecompositionDifference> {
     let Some(baseline) = manifest.conditions.iter().find(|c| c.name == manifest.baseline) else {
         return Vec::new();
     };
-    let theirs = &arms[baseline.name.as_str()];
+    let theirs = &by_condition[baseline.name.as_str()];
     let mut all = Vec::new();
     for info in manifest.conditions.iter().filter(|c| c.name != baseline.name) {
-        let ours = &arms[info.name.as_str()];
+        let ours = &by_condition[info.name.as_str()];
         let divided = |(a, b): (&Trial, &Trial)| Some((divide::divide(a)?, divide::divide(b)?));
         let blocks: Vec<(Divided, Divided)> =
-            PairedArms::new(ours, theirs).trials().filter_map(divided).collect();
+            PairedTrials::new(ours, theirs).trials().filter_map(divided).collect();
         for class in CLASSES {
             let pairs: Vec<(&Class, &Class)> =
                 blocks.iter().filter_map(|(a, b)| Some((a.get(class)?, b.get(class)?))).collect();
@@ -268,7 +268,7 @@ fn added(blocks: impl Iterator<Item = (Total, Total)>, alpha: f64) -> Option<([f
 /// The same from the histograms of a class, of which no waits need to have been sampled. `None` unless all trials have
 /// some.
 pub(super) fn added_time(
-    beside: &PairedArms<'_, '_>,
+    beside: &PairedTrials<'_, '_>,
     class: &str,
     alpha: f64,
 ) -> Option<([f64; 2], Interval)> {

@@ -17,7 +17,7 @@ use benchmath::carry_over::{self, Influence, LogRatio, Question, Slices};
 use serde::{Deserialize, Serialize};
 
 use super::finding::{Finding, WEAVE_CARRY_OVER, WEAVE_SHORT};
-use super::pairing::Arms;
+use super::pairing::ByCondition;
 use super::verdict::ALPHA;
 use pgio_results::change::fact;
 use pgio_results::model::Woven;
@@ -56,11 +56,11 @@ pub struct WovenSlices {
 }
 
 /// `None` if each trial had a window of its own.
-pub(super) fn slices(manifest: &Manifest, arms: &Arms<'_>) -> Option<WovenSlices> {
-    let mut trials = arms.values().flat_map(|arm| arm.by_block());
+pub(super) fn slices(manifest: &Manifest, by_condition: &ByCondition<'_>) -> Option<WovenSlices> {
+    let mut trials = by_condition.values().flat_map(|condition| condition.by_block());
     let slice_seconds = trials.find_map(|(_, t)| t.woven.as_ref())?.slice_seconds;
     let names: Vec<&str> = manifest.conditions.iter().map(|info| info.name.as_str()).collect();
-    let influences = influences(manifest, &names, arms);
+    let influences = influences(manifest, &names, by_condition);
     let alpha = ALPHA / influences.len().max(1) as f64;
     Some(WovenSlices { slice_seconds, excluded: excluded(&influences, alpha) })
 }
@@ -74,20 +74,21 @@ fn excluded(influences: &[Influence], alpha: f64) -> Option<f64> {
     (most <= MAX_NAMED_DIFFERENCE).then_some(most)
 }
 
-pub(super) fn findings(manifest: &Manifest, arms: &Arms<'_>) -> Vec<Finding> {
+pub(super) fn findings(manifest: &Manifest, by_condition: &ByCondition<'_>) -> Vec<Finding> {
     let names: Vec<&str> = manifest.conditions.iter().map(|info| info.name.as_str()).collect();
-    let influences = influences(manifest, &names, arms);
+    let influences = influences(manifest, &names, by_condition);
     let limit = limit(&manifest.rules).ln_1p();
     let alpha = ALPHA / influences.len().max(1) as f64;
     let carried = influences.iter().filter_map(|one| finding(one, &names, alpha, limit));
-    carried.chain(too_short(arms)).collect()
+    carried.chain(too_short(by_condition)).collect()
 }
 
 /// Reports slices that distort effects where commits can wait for a standby.
-fn too_short(arms: &Arms<'_>) -> Option<Finding> {
+fn too_short(by_condition: &ByCondition<'_>) -> Option<Finding> {
     let names = fact::setting(STANDBY_NAMES);
     let waits = |t: &Trial| t.environment.get(&names).is_some_and(|names| !names.is_empty());
-    let mut trials = arms.values().flat_map(|arm| arm.by_block()).map(|(_, trial)| trial);
+    let mut trials =
+        by_condition.values().flat_map(|condition| condition.by_block()).map(|(_, trial)| trial);
     let slice = trials.find_map(|t| t.woven.as_ref().filter(|_| waits(t)))?.slice_seconds;
     // The stored length has the error of a conversion.
     if slice > SHORTEST_WITH_STANDBY * 0.999 {
@@ -182,10 +183,16 @@ fn ms(seconds: f64) -> String {
 }
 
 /// Returns the influences, averaged over all blocks.
-fn influences(manifest: &Manifest, names: &[&str], arms: &Arms<'_>) -> Vec<Influence> {
+fn influences(
+    manifest: &Manifest,
+    names: &[&str],
+    by_condition: &ByCondition<'_>,
+) -> Vec<Influence> {
     let mut blocks: BTreeMap<u32, Vec<Slices>> = BTreeMap::new();
     for (at, name) in names.iter().enumerate() {
-        for (block, trial) in arms.get(*name).into_iter().flat_map(|arm| arm.by_block()) {
+        for (block, trial) in
+            by_condition.get(*name).into_iter().flat_map(|condition| condition.by_block())
+        {
             if let Some(woven) = &trial.woven {
                 let of_block =
                     blocks.entry(block).or_insert_with(|| vec![Slices::default(); names.len()]);
@@ -275,7 +282,7 @@ fn finding(influence: &Influence, names: &[&str], alpha: f64, limit: f64) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::pairing::arms;
+    use crate::analysis::pairing::by_condition;
     use crate::analysis::test_support::{experiment, trial};
     use benchmath::rng::SplitMix64;
     use pgio_results::store::{StoredExperiment, TriedLength};
@@ -304,8 +311,8 @@ mod tests {
     }
 
     fn found(stored: &StoredExperiment) -> Vec<String> {
-        let arms = arms(&stored.manifest, &stored.trials);
-        findings(&stored.manifest, &arms).into_iter().map(|f| f.message).collect()
+        let by_condition = by_condition(&stored.manifest, &stored.trials);
+        findings(&stored.manifest, &by_condition).into_iter().map(|f| f.message).collect()
     }
 
     #[test]

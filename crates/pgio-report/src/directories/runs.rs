@@ -23,7 +23,7 @@ pub fn read_runs(dirs: &[PathBuf]) -> Result<(Vec<Run>, Vec<StoreError>), StoreE
         let mut runs = Vec::new();
         while let Some(dir) = dirs.get(next.fetch_add(1, Ordering::Relaxed)) {
             match store::read(dir) {
-                Ok(stored) => runs.extend(Run::of(&stored)),
+                Ok(stored) => runs.extend(Run::from_stored(&stored)),
                 Err(error) => {
                     failures.lock().expect("no thread panics with the lock").push(error);
                 }

@@ -33,7 +33,7 @@ use maud::html;
 use super::comparison::remarks;
 use super::screening::factorial;
 use super::table::Document;
-use crate::analysis::{Analysis, standings};
+use crate::analysis::{Analysis, trial_statuses};
 pub use history::history_page;
 use look::LineStyles;
 use page::{Page, Section};
@@ -60,7 +60,7 @@ pub fn render(source: &Source<'_>) -> String {
         series: source.series,
         experiment: source.experiment,
         remarks: remarks(source.analysis),
-        standings: standings(source.stored),
+        statuses: trial_statuses(source.stored),
         looks: LineStyles::new(&source.stored.manifest),
     };
     let (summary, details) = match factorial(page.analysis) {

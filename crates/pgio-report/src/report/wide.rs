@@ -5,7 +5,7 @@
 
 use super::csv::number;
 use super::table::{Column, Table};
-use crate::analysis::{Standing, standings};
+use crate::analysis::{TrialStatus, trial_statuses};
 use pgio_results::Trial;
 use pgio_results::metrics;
 use pgio_results::store::StoredExperiment;
@@ -39,8 +39,8 @@ pub fn flat(experiments: &[&StoredExperiment]) -> Table {
         }
     }
     let rows = experiments.iter().flat_map(|stored| {
-        let all = (1..).zip(&stored.trials).zip(standings(stored));
-        all.map(|((line, trial), standing)| row(stored, line, trial, standing, &names))
+        let all = (1..).zip(&stored.trials).zip(trial_statuses(stored));
+        all.map(|((line, trial), status)| row(stored, line, trial, status, &names))
             .collect::<Vec<_>>()
     });
     Table {
@@ -59,7 +59,7 @@ fn row(
     stored: &StoredExperiment,
     line: usize,
     trial: &Trial,
-    standing: Standing,
+    status: TrialStatus,
     names: &[String],
 ) -> Vec<String> {
     let mut cells = vec![stored.manifest.name.clone(), trial.run_id.clone(), line.to_string()];
@@ -77,7 +77,7 @@ fn row(
         None => cells.extend([const { String::new() }; 6]),
     }
     cells.extend([trial.started_at.clone(), number(Some(trial.window.seconds))]);
-    cells.extend([standing.name().to_owned(), (standing == Standing::Counts).to_string()]);
+    cells.extend([status.name().to_owned(), (status == TrialStatus::Counts).to_string()]);
     cells.extend(names.iter().map(|name| {
         number(trial.metrics.get(name).filter(|m| !m.at_least).and_then(|metric| metric.value))
     }));

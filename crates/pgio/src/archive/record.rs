@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::copy::Rows;
 use pgio_report::analysis::history::Run;
-use pgio_report::analysis::{self, Analysis, Standing};
+use pgio_report::analysis::{self, Analysis, TrialStatus};
 use pgio_results::store::StoredExperiment;
 use pgio_results::{CheckVerdict, Outcome, Trial, wire};
 use serde::Serialize;
@@ -38,13 +38,13 @@ pub(super) struct TableRows {
 impl Record {
     /// `None` without any trial, because nothing ran and there is no run id.
     pub fn of(stored: &StoredExperiment) -> Option<Record> {
-        let run = Run::of(stored)?;
+        let run = Run::from_stored(stored)?;
         let analysis = analysis::analyze(stored);
-        let standings = analysis::standings(stored);
+        let statuses = analysis::trial_statuses(stored);
         let tables = vec![
             conditions(&run),
             condition_metrics(&run),
-            trials(stored, &standings),
+            trials(stored, &statuses),
             trial_metrics(stored),
             comparisons(&analysis),
         ];
@@ -123,9 +123,9 @@ fn condition_metrics(run: &Run) -> TableRows {
     TableRows { table: "condition_metrics", columns: "condition, metric, unit, value", rows }
 }
 
-fn trials(stored: &StoredExperiment, standings: &[Standing]) -> TableRows {
+fn trials(stored: &StoredExperiment, statuses: &[TrialStatus]) -> TableRows {
     let mut rows = Rows::default();
-    for ((line, trial), standing) in (1..).zip(&stored.trials).zip(standings) {
+    for ((line, trial), status) in (1..).zip(&stored.trials).zip(statuses) {
         let line: usize = line;
         let place = trial.place.as_ref();
         let invalid = trial.checks.iter().filter(|c| c.verdict == CheckVerdict::Invalid);
@@ -144,7 +144,7 @@ fn trials(stored: &StoredExperiment, standings: &[Standing]) -> TableRows {
             .optional(time(&trial.started_at).as_deref())
             .plain(if trial.window.seconds.is_finite() { trial.window.seconds } else { 0.0 })
             .text(outcome)
-            .text(standing.name())
+            .text(status.name())
             .text(&invalid.join(" "))
             .end();
     }

@@ -36,7 +36,7 @@ impl FromStr for RuleArg {
             "changed" => Change::Changed,
             _ => return Err(RULE_SYNTAX.to_owned()),
         };
-        let share = value::share(share).filter(|share| Margin::of_share(*share).is_some());
+        let share = value::share(share).filter(|share| Margin::from_share(*share).is_some());
         Ok(RuleArg(Rule { metric, change, share: share.ok_or(RULE_SYNTAX)? }))
     }
 }

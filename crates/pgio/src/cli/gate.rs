@@ -22,7 +22,7 @@ impl FromStr for MarginArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let share = value::share(text).filter(|share| Margin::of_share(*share).is_some());
+        let share = value::share(text).filter(|share| Margin::from_share(*share).is_some());
         let share = share.ok_or("must be a share from 0.1% to 50% such as 5%")?;
         Ok(MarginArg { text: text.to_owned(), share })
     }

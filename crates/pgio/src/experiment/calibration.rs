@@ -203,7 +203,7 @@ fn log_limit(input: CalibrationInput<'_>) -> f64 {
 }
 
 fn carry_over_answers(input: CalibrationInput<'_>, turns: &[Vec<SliceSample>]) -> Vec<Influence> {
-    let slices: Vec<Slices> = turns.iter().map(|own| Slices::of(own, turns.len())).collect();
+    let slices: Vec<Slices> = turns.iter().map(|own| Slices::new(own, turns.len())).collect();
     carry_over::estimate(&slices, input.settings, input.baseline)
 }
 

@@ -52,15 +52,15 @@ pub struct RunCondition {
 
 impl Run {
     /// Summarizes a stored experiment; `None` without any trial, because nothing ran.
-    pub fn of(stored: &StoredExperiment) -> Option<Run> {
+    pub fn from_stored(stored: &StoredExperiment) -> Option<Run> {
         let judged = cross::judged(stored);
         let manifest = &judged.manifest;
         let run_id = judged.trials.first()?.run_id.clone();
-        let arms = pairing::arms(manifest, &judged.trials);
+        let by_condition = pairing::by_condition(manifest, &judged.trials);
         let conditions = manifest.conditions.iter().map(|info| {
-            let arm = &arms[info.name.as_str()];
+            let condition = &by_condition[info.name.as_str()];
             let (mut values, mut bounded) = (BTreeMap::new(), BTreeSet::new());
-            for (name, metric) in summary::values(arm, manifest) {
+            for (name, metric) in summary::values(condition, manifest) {
                 match metric.value.filter(|v| v.is_finite()) {
                     // A lower bound is not a value.
                     Some(_) if metric.at_least => {
@@ -80,7 +80,7 @@ impl Run {
                     .map(Change::to_string)
                     .collect::<Vec<_>>()
                     .join("; "),
-                trials: arm.valid().count(),
+                trials: condition.valid().count(),
                 values,
                 bounded,
             }
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_run_has_the_values_of_its_report() {
         let stored = demo();
-        let run = Run::of(&stored).unwrap();
+        let run = Run::from_stored(&stored).unwrap();
         let analysis = crate::analysis::analyze(&stored);
         assert_eq!(run.conditions.len(), 4);
         for condition in &run.conditions {
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(run.facts["server version"], "15.14");
         assert_eq!(run.run_id, stored.trials[0].run_id);
         assert_eq!(run.trials, stored.trials.len());
-        assert_eq!(Run::of(&experiment(&["local"], Vec::new())), None);
+        assert_eq!(Run::from_stored(&experiment(&["local"], Vec::new())), None);
     }
 
     /// Conditions may run on servers of different versions, and their order is drawn for each run.
@@ -156,10 +156,10 @@ mod tests {
                 t.server.target = "host=newer".to_owned();
             }
         }
-        let first = Run::of(&stored).unwrap();
+        let first = Run::from_stored(&stored).unwrap();
         stored.trials.swap(0, 3);
         assert_eq!(condition(&stored.trials[0]).as_deref(), Some("on"));
-        assert_eq!(Run::of(&stored).unwrap().facts, first.facts);
+        assert_eq!(Run::from_stored(&stored).unwrap().facts, first.facts);
         assert_eq!(first.facts["server version"], "15.14");
     }
 }

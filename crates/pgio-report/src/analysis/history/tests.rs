@@ -13,7 +13,7 @@ fn runs(n: u32, step_at: Option<u32>, seed: u64) -> Vec<Run> {
         let level = if slower { 0.95 } else { 1.0 };
         level * (0.02 * unit_noise(&mut rng)).exp()
     });
-    stored.iter().map(|stored| Run::of(stored).unwrap()).collect()
+    stored.iter().map(|stored| Run::from_stored(stored).unwrap()).collect()
 }
 
 fn follow(runs: Vec<Run>) -> History {
@@ -116,9 +116,9 @@ fn the_order_and_copies_of_runs_do_not_matter() {
 #[test]
 fn of_the_copies_of_a_run_the_one_with_the_most_trials_is_followed() {
     let mut stored = stored_runs(3, |_| 1.0);
-    let all: Vec<Run> = stored.iter().map(|s| Run::of(s).unwrap()).collect();
+    let all: Vec<Run> = stored.iter().map(|s| Run::from_stored(s).unwrap()).collect();
     stored[1].trials.truncate(6);
-    let copy = Run::of(&stored[1]).unwrap();
+    let copy = Run::from_stored(&stored[1]).unwrap();
     let whole = follow(all.clone());
     for place in [0, 3] {
         let mut with_copy = all.clone();
@@ -215,7 +215,7 @@ fn a_drift_since_the_last_change_is_a_trend() {
     // Too few runs to take it for a step.
     let stored =
         stored_runs(8, |run| (-0.006 * f64::from(run) + 0.0005 * unit_noise(&mut rng)).exp());
-    let found = follow(stored.iter().map(|s| Run::of(s).unwrap()).collect());
+    let found = follow(stored.iter().map(|s| Run::from_stored(s).unwrap()).collect());
     let series = &found.conditions[0];
     let trend = series.trend.unwrap();
     assert_eq!((trend.verdict, trend.runs), (Verdict::Slower, 8), "{series:?}");
@@ -227,7 +227,7 @@ fn a_trend_counts_the_runs_that_lack_the_condition() {
     let mut rng = SplitMix64::new(2);
     let stored =
         stored_runs(8, |run| (-0.02 * f64::from(run) + 0.0005 * unit_noise(&mut rng)).exp());
-    let mut all: Vec<Run> = stored.iter().map(|s| Run::of(s).unwrap()).collect();
+    let mut all: Vec<Run> = stored.iter().map(|s| Run::from_stored(s).unwrap()).collect();
     for run in [1, 4] {
         all[run].conditions.truncate(2);
     }
@@ -253,7 +253,7 @@ fn ratios_to_the_baseline_show_what_a_change_of_the_machine_hides() {
             metric.value = metric.value.map(|v| v * 0.95);
         }
     }
-    let found = follow(stored.iter().map(|s| Run::of(s).unwrap()).collect());
+    let found = follow(stored.iter().map(|s| Run::from_stored(s).unwrap()).collect());
     let of = |name: &str| found.conditions.iter().find(|s| s.condition == name).unwrap();
     let runs = |changes: &[LevelChange]| changes.iter().map(|c| c.run).collect::<Vec<_>>();
     assert_eq!(of("local").relative, None);
@@ -281,7 +281,7 @@ fn runs_that_depend_on_each_other_are_not_judged() {
             last = 0.6 * last + 0.8 * unit_noise(&mut rng);
             (0.03 * last).exp()
         });
-        let found = follow(stored.iter().map(|s| Run::of(s).unwrap()).collect());
+        let found = follow(stored.iter().map(|s| Run::from_stored(s).unwrap()).collect());
         let local = &found.conditions[0];
         changed += usize::from(!local.changes.is_empty());
         judged += usize::from(local.changes.iter().any(|c| c.verdict != Verdict::NotJudged));

@@ -14,7 +14,7 @@ use benchmath::family::{self, Series};
 use benchmath::totals::both_bounds;
 
 use super::super::candidate::{self, Candidate};
-use super::super::pairing::{Arm, Arms, PairedArms, Pairs};
+use super::super::pairing::{ByCondition, ConditionTrials, PairedTrials, Pairs};
 use super::super::totals::{self, Totals};
 use super::super::verdict::{ALPHA, Verdict};
 use super::super::{families, margin, tail};
@@ -43,13 +43,13 @@ pub(super) struct Values {
 pub(super) fn judge(
     screening: &Screening,
     manifest: &Manifest,
-    arms: &Arms<'_>,
+    by_condition: &ByCondition<'_>,
 ) -> Vec<ContrastResult> {
     let contrasts = all(screening);
     let mut found = Vec::new();
     for def in metrics::all(&manifest.metrics).filter(|def| is_judged(def, manifest)) {
-        let values = Values::of(screening, manifest, arms, def.name);
-        let why_not = why_not_compared(screening, arms, &def);
+        let values = Values::new(screening, manifest, by_condition, def.name);
+        let why_not = why_not_compared(screening, by_condition, &def);
         for contrast in &contrasts {
             let mut candidate = candidate::by_ratio(&def, &values.sides(&contrast.high));
             candidate.whole = contrast.factors.len() as f64;
@@ -92,10 +92,10 @@ pub(super) fn judge(
 pub(super) fn remaining(
     screening: &Screening,
     manifest: &Manifest,
-    arms: &Arms<'_>,
+    by_condition: &ByCondition<'_>,
 ) -> Option<(Option<(String, effect::Comparison)>, usize)> {
     let contrasts = design(screening).map_or_else(Vec::new, |d| d.remaining());
-    let values = Values::of(screening, manifest, arms, &manifest.primary_metric);
+    let values = Values::new(screening, manifest, by_condition, &manifest.primary_metric);
     let compared: Vec<effect::Comparison> =
         contrasts.iter().map(|c| values.sides(&c.high)).map(|sides| compare(&sides)).collect();
     let series: Vec<Series> = compared.iter().map(|c| values.series(c)).collect();
@@ -153,10 +153,14 @@ fn name(screening: &Screening, factors: &[usize]) -> String {
 }
 
 /// Why a metric cannot be compared in this design, such as a percentile of too few operations.
-fn why_not_compared(screening: &Screening, arms: &Arms<'_>, def: &MetricDef<'_>) -> Option<String> {
-    let cells = screening.cells.iter().filter_map(|cell| arms.get(cell.condition.as_str()));
-    let cells: Vec<&Arm<'_>> = cells.collect();
-    let is_bounded = || cells.iter().any(|arm| arm.is_bounded(def.name));
+fn why_not_compared(
+    screening: &Screening,
+    by_condition: &ByCondition<'_>,
+    def: &MetricDef<'_>,
+) -> Option<String> {
+    let cells = screening.cells.iter().filter_map(|cell| by_condition.get(cell.condition.as_str()));
+    let cells: Vec<&ConditionTrials<'_>> = cells.collect();
+    let is_bounded = || cells.iter().any(|condition| condition.is_bounded(def.name));
     let bounded = "not compared: the window's end cut off operations in some cell; lengthen the window, or lower the rate";
     tail::unreliable(&cells, def).or_else(|| is_bounded().then(|| bounded.to_owned()))
 }
@@ -170,14 +174,14 @@ pub fn title(factors: &[String]) -> String {
 fn by_block(
     screening: &Screening,
     manifest: &Manifest,
-    arms: &Arms<'_>,
+    by_condition: &ByCondition<'_>,
     metric: &str,
 ) -> BTreeMap<u32, Vec<Option<f64>>> {
     let mut found: BTreeMap<u32, Vec<Option<f64>>> = BTreeMap::new();
-    let Some(baseline) = arms.get(manifest.baseline.as_str()) else { return found };
+    let Some(baseline) = by_condition.get(manifest.baseline.as_str()) else { return found };
     let reference: BTreeMap<u32, f64> = baseline.values_by_block(metric).collect();
     for (n, cell) in screening.cells.iter().enumerate() {
-        let Some(arm) = arms.get(cell.condition.as_str()) else { continue };
+        let Some(condition) = by_condition.get(cell.condition.as_str()) else { continue };
         let mut put = |block: u32, value: f64| {
             found.entry(block).or_insert_with(|| vec![None; screening.cells.len()])[n] =
                 Some(value);
@@ -186,7 +190,7 @@ fn by_block(
             reference.iter().for_each(|(block, value)| put(*block, *value));
             continue;
         }
-        let pairs = PairedArms::new(arm, baseline).values(metric);
+        let pairs = PairedTrials::new(condition, baseline).values(metric);
         for (at, block) in pairs.blocks.iter().enumerate() {
             if let Some(reference) = reference.get(block) {
                 put(*block, reference * pairs.condition[at] / pairs.baseline[at]);
@@ -200,10 +204,13 @@ fn by_block(
 pub(super) fn incomplete(
     screening: &Screening,
     manifest: &Manifest,
-    arms: &Arms<'_>,
+    by_condition: &ByCondition<'_>,
 ) -> Vec<(u32, Vec<String>)> {
-    let all = by_block(screening, manifest, arms, &manifest.primary_metric);
-    let ran = arms.values().flat_map(|arm| &arm.all).filter_map(|(_, trial)| trial.place.as_ref());
+    let all = by_block(screening, manifest, by_condition, &manifest.primary_metric);
+    let ran = by_condition
+        .values()
+        .flat_map(|condition| &condition.all)
+        .filter_map(|(_, trial)| trial.place.as_ref());
     let ran: BTreeSet<u32> = ran.map(|place| place.block).collect();
     let missing = |block: u32| {
         // Without its baseline, a block has no ratios.
@@ -215,11 +222,16 @@ pub(super) fn incomplete(
 }
 
 impl Values {
-    fn of(screening: &Screening, manifest: &Manifest, arms: &Arms<'_>, metric: &str) -> Values {
+    fn new(
+        screening: &Screening,
+        manifest: &Manifest,
+        by_condition: &ByCondition<'_>,
+        metric: &str,
+    ) -> Values {
         let def = metrics::find(&manifest.metrics, metric);
         let has_totals = def.is_some_and(|def| totals::exist(&def));
         let mut values = Values { blocks: Vec::new(), cells: Vec::new(), has_totals };
-        for (block, cells) in by_block(screening, manifest, arms, metric) {
+        for (block, cells) in by_block(screening, manifest, by_condition, metric) {
             if let Some(cells) = cells.into_iter().collect::<Option<Vec<f64>>>() {
                 values.blocks.push(block);
                 values.cells.push(cells);
@@ -247,7 +259,7 @@ impl Values {
     fn totals(&self, side: impl Fn(usize) -> Option<bool>, alpha: f64) -> Option<Totals> {
         let of = |alpha| benchmath::totals::contrast(&self.cells, &side, alpha);
         let found = of(alpha).filter(|_| self.has_totals)?;
-        Some(totals::of(found, of(2.0 * ALPHA).map(both_bounds)))
+        Some(totals::from_ratio(found, of(2.0 * ALPHA).map(both_bounds)))
     }
 
     /// The effect of a factor while another one has this level, judged alone, and the one-sided bounds of its totals.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::analysis::compare::has;
 use crate::analysis::comparison::Comparison;
 use crate::analysis::interval::Interval;
-use crate::analysis::pairing::Arm;
+use crate::analysis::pairing::ConditionTrials;
 use crate::analysis::verdict::{ALPHA, Bound, Verdict};
 use crate::analysis::waits::Predicted;
 
@@ -69,19 +69,20 @@ pub struct CellEffect {
 }
 
 pub(super) fn estimates(
-    arm: &Arm<'_>,
+    condition: &ConditionTrials<'_>,
     names: &[String],
     declared: &[DeclaredMetric],
 ) -> BTreeMap<String, Estimate> {
     let one = |name: &String| {
         // A percentile below the clock's resolution is meaningless.
-        if metrics::find(declared, name).is_some_and(|def| !has(arm, &def)) {
+        if metrics::find(declared, name).is_some_and(|def| !has(condition, &def)) {
             return None;
         }
-        let values = arm.values(name);
-        let unit = arm.valid().find_map(|t| t.metrics.get(name).map(|m: &Metric| m.unit.clone()));
+        let values = condition.values(name);
+        let unit =
+            condition.valid().find_map(|t| t.metrics.get(name).map(|m: &Metric| m.unit.clone()));
         let mut estimate = estimate(&values, unit.unwrap_or_default())?;
-        if arm.is_bounded(name) {
+        if condition.is_bounded(name) {
             (estimate.at_least, estimate.interval) = (true, Interval::UNKNOWN);
         }
         Some((name.clone(), estimate))

@@ -185,8 +185,10 @@ fn by_block<'a>(
 ) -> Vec<Vec<&'a Trial>> {
     let mut blocks: BTreeMap<u32, Vec<&Trial>> = BTreeMap::new();
     for point in points {
-        let arms = pairing::arms_at(manifest, trials, &cells[point.cell].point);
-        for (block, trial) in arms.get(condition).iter().flat_map(|arm| arm.by_block()) {
+        let by_condition = pairing::by_condition_at(manifest, trials, &cells[point.cell].point);
+        for (block, trial) in
+            by_condition.get(condition).iter().flat_map(|condition| condition.by_block())
+        {
             blocks.entry(block).or_default().push(trial);
         }
     }

@@ -6,7 +6,7 @@ use super::cell::estimate;
 use super::measured::{operation, throughput};
 use super::*;
 use crate::analysis::test_support::{experiment, set, swept, trial};
-use crate::analysis::{Standing, analyze, standings};
+use crate::analysis::{TrialStatus, analyze, trial_statuses};
 use pgio_results::metrics::{DeclaredMetric, Direction};
 use pgio_results::{Check, Trial};
 
@@ -62,7 +62,7 @@ fn every_cell_is_compared_within_its_point() {
     }
     assert_eq!(cell(found, "on", &at(4, 1)).trials, 6);
     assert_eq!(analysis.condition("on").unwrap().trials, 6, "of the middle point");
-    assert_eq!(standings(&swept(6)), vec![Standing::Counts; 78]);
+    assert_eq!(trial_statuses(&swept(6)), vec![TrialStatus::Counts; 78]);
 }
 
 #[test]
@@ -257,17 +257,17 @@ fn an_environment_is_compared_within_its_point() {
         let delay = t.place.as_ref().unwrap().point["delay"].to_string();
         Arc::make_mut(&mut t.environment).insert("setting.commit_delay".to_owned(), delay);
     }
-    assert!(standings(&stored).iter().all(|s| *s == Standing::Counts));
+    assert!(trial_statuses(&stored).iter().all(|s| *s == TrialStatus::Counts));
     Arc::make_mut(&mut stored.trials[3].environment)
         .insert("setting.commit_delay".to_owned(), "77".to_owned());
-    assert_eq!(standings(&stored).iter().filter(|s| **s == Standing::Invalid).count(), 1);
+    assert_eq!(trial_statuses(&stored).iter().filter(|s| **s == TrialStatus::Invalid).count(), 1);
 }
 
 #[test]
 fn a_trial_at_an_unknown_point_counts_as_unknown_condition() {
     let mut stored = swept(6);
     stored.trials[0].place.as_mut().unwrap().point = at(99, 1);
-    assert_eq!(standings(&stored)[0], Standing::UnknownCondition);
+    assert_eq!(trial_statuses(&stored)[0], TrialStatus::UnknownCondition);
     let analysis = analyze(&stored);
     assert!(analysis.checks.iter().any(|f| f.id == "unknown-condition"));
 }

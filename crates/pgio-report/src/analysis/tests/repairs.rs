@@ -39,8 +39,9 @@ fn repaired_under_drift() -> (f64, f64) {
             }
         }
         let stored = experiment(&["local", "on", "other", "fourth"], trials);
-        let arms = pairing::arms(&stored.manifest, &stored.trials);
-        let pairs = pairing::PairedArms::new(&arms["on"], &arms["local"]).values(PRIMARY);
+        let by_condition = pairing::by_condition(&stored.manifest, &stored.trials);
+        let pairs =
+            pairing::PairedTrials::new(&by_condition["on"], &by_condition["local"]).values(PRIMARY);
         let both = pairs.condition.iter().zip(&pairs.baseline);
         let logs: Vec<f64> = both.map(|(on, local)| (on / local).ln()).collect();
         assert_eq!(logs.len(), 10);

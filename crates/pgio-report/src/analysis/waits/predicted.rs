@@ -12,7 +12,7 @@
 use benchmath::summary;
 
 use crate::analysis::factors::differing_factors;
-use crate::analysis::pairing::Arm;
+use crate::analysis::pairing::ConditionTrials;
 use pgio_results::Trial;
 use pgio_results::change::{Change, Subject, fact};
 use pgio_results::model::Facts;
@@ -47,7 +47,7 @@ enum Step {
     StandbyFlush,
 }
 
-type Side<'a, 'b> = (&'b ConditionInfo, &'b Arm<'a>);
+type Side<'a, 'b> = (&'b ConditionInfo, &'b ConditionTrials<'a>);
 
 pub(super) fn predict(class: &str, ours: Side<'_, '_>, theirs: Side<'_, '_>) -> Option<Predicted> {
     let is_commit = matches!(class, "commit" | "transaction");
@@ -94,13 +94,13 @@ fn is_predictable(info: &ConditionInfo) -> bool {
 }
 
 /// Predicts the latency of a single commit under a condition.
-pub(crate) fn alone(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Predicted> {
+pub(crate) fn alone(info: &ConditionInfo, condition: &ConditionTrials<'_>) -> Option<Predicted> {
     if !is_predictable(info) {
         return None;
     }
-    let level = level((info, arm))?;
-    let steps = steps(&level, has_synchronous_standby(arm))?;
-    let trials: Vec<&Trial> = arm.valid().collect();
+    let level = level((info, condition))?;
+    let steps = steps(&level, has_synchronous_standby(condition))?;
+    let trials: Vec<&Trial> = condition.valid().collect();
     let mut from = words(&trials, &steps, "")?;
     if from.is_empty() {
         from.push("it waits for nothing".to_owned());
@@ -160,20 +160,20 @@ fn words(trials: &[&Trial], steps: &[Step], sign: &str) -> Option<Vec<String>> {
 }
 
 /// The level in force: as declared, or else as all sessions read it back.
-fn level((info, arm): Side<'_, '_>) -> Option<String> {
+fn level((info, condition): Side<'_, '_>) -> Option<String> {
     let declared = info.changes.iter().rfind(|change| change.sets(SETTING));
     let declared = declared.map(|change| change.value.to_ascii_lowercase());
     declared.or_else(|| {
-        let mut read = arm.valid().filter_map(|t| t.settings.get(SETTING));
+        let mut read = condition.valid().filter_map(|t| t.settings.get(SETTING));
         let first = read.next()?;
         read.all(|other| other == first).then(|| first.clone())
     })
 }
 
 /// Whether any trial had a synchronous standby; `None` if unknown.
-fn has_synchronous_standby(arm: &Arm<'_>) -> Option<bool> {
+fn has_synchronous_standby(condition: &ConditionTrials<'_>) -> Option<bool> {
     let mut found = Some(false);
-    for trial in arm.valid() {
+    for trial in condition.valid() {
         match waits_for_standby(trial) {
             Some(true) => return Some(true),
             known => found = found.and(known),

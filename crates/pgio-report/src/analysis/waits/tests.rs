@@ -1,5 +1,6 @@
 //! Divided by hand and by machine.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;

@@ -12,7 +12,7 @@ fn followed(runs: u32, step_at: u32) -> History {
         let level = if run < step_at { 1.0 } else { 0.95 };
         level * (0.015 * unit_noise(&mut rng)).exp()
     });
-    let mut all: Vec<Run> = stored.iter().map(|s| Run::of(s).unwrap()).collect();
+    let mut all: Vec<Run> = stored.iter().map(|s| Run::from_stored(s).unwrap()).collect();
     for (number, run) in (1..).zip(&mut all) {
         let kernel = if number < 10 { "6.1.0-26" } else { "6.1.0-28" };
         run.facts.insert("host.kernel".to_owned(), kernel.to_owned());
@@ -40,7 +40,7 @@ fn runs_of_which_a_lower_bound_is_known_are_counted() {
         t.metrics.get_mut("commits_per_second").unwrap().at_least = true;
     }
     let of = |stored: &[StoredExperiment]| {
-        let all = stored.iter().map(|s| Run::of(s).unwrap()).collect();
+        let all = stored.iter().map(|s| Run::from_stored(s).unwrap()).collect();
         document(&history(all, Question::default()).unwrap())
     };
     let found = of(&stored);
@@ -66,7 +66,7 @@ fn a_metric_that_is_only_bounded_is_known_and_cannot_show_a_change() {
     for t in stored[1..].iter_mut().flat_map(|run| &mut run.trials) {
         t.metrics.get_mut("commits_per_second").unwrap().at_least = true;
     }
-    let all = |from: usize| stored[from..].iter().map(|s| Run::of(s).unwrap()).collect();
+    let all = |from: usize| stored[from..].iter().map(|s| Run::from_stored(s).unwrap()).collect();
     let lines = headline(&history(all(0), Question::default()).unwrap());
     assert_eq!(lines[0], "1 run with a value cannot show a change: 10 are the fewest.");
     let found = history(all(1), Question::default()).unwrap();
@@ -107,7 +107,7 @@ fn a_spreadsheet_has_a_row_for_each_run_and_condition() {
 #[test]
 fn a_trend_in_all_spans_the_runs_that_lack_the_condition() {
     let stored = stored_runs(9, |run| 0.98f64.powi(run.cast_signed()));
-    let mut all: Vec<Run> = stored.iter().map(|s| Run::of(s).unwrap()).collect();
+    let mut all: Vec<Run> = stored.iter().map(|s| Run::from_stored(s).unwrap()).collect();
     for (number, run) in (1..).zip(&mut all) {
         if [2, 5, 9].contains(&number) {
             run.conditions.remove(1);

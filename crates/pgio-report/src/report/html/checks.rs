@@ -11,7 +11,7 @@ use super::super::format::{self, NONE};
 use super::super::table::{Column, Label, Remark, Table};
 use super::page::{Page, Section};
 use super::table;
-use crate::analysis::Standing;
+use crate::analysis::TrialStatus;
 use pgio_results::model::When;
 use pgio_results::{CheckVerdict, Evidence, Metric, Outcome, Trial, TrialPosition};
 
@@ -176,7 +176,7 @@ fn trials(page: &Page<'_>) -> Table {
             invalid.entry(line).or_default().push(format!("{}: {}", f.id, f.message));
         }
     }
-    let row = |((line, trial), standing): ((usize, &Trial), &Standing)| {
+    let row = |((line, trial), status): ((usize, &Trial), &TrialStatus)| {
         let place = trial.place.as_ref();
         let unit = page.analysis.unit(metric);
         let shown = |m: &Metric| Some(format::marked(format::bare(m.value?, unit), m.at_least));
@@ -186,7 +186,7 @@ fn trials(page: &Page<'_>) -> Table {
         vec![
             line.to_string(),
             place.map_or_else(String::new, |p| cell(page, p)),
-            standing_word(*standing).to_owned(),
+            status_word(*status).to_owned(),
             value,
             in_place(|p| if p.is_burn_in() { NONE.to_owned() } else { p.block.to_string() }),
             in_place(|p| (p.attempt + 1).to_string()),
@@ -208,7 +208,7 @@ fn trials(page: &Page<'_>) -> Table {
     Table {
         title: "Trials, in order of execution".to_owned(),
         columns,
-        rows: numbered.zip(&page.standings).map(row).collect(),
+        rows: numbered.zip(&page.statuses).map(row).collect(),
         notes: Vec::new(),
     }
 }
@@ -223,15 +223,15 @@ fn cell(page: &Page<'_>, place: &TrialPosition) -> String {
     }
 }
 
-fn standing_word(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Counts => "yes",
-        Standing::Invalid => "INVALID",
-        Standing::Failed => "FAILED",
-        Standing::Interrupted => "interrupted",
-        Standing::Repeated => "repeated later",
-        Standing::BurnIn => "burn-in",
-        Standing::UnknownCondition => "unknown condition",
+fn status_word(status: TrialStatus) -> &'static str {
+    match status {
+        TrialStatus::Counts => "yes",
+        TrialStatus::Invalid => "INVALID",
+        TrialStatus::Failed => "FAILED",
+        TrialStatus::Interrupted => "interrupted",
+        TrialStatus::Repeated => "repeated later",
+        TrialStatus::BurnIn => "burn-in",
+        TrialStatus::UnknownCondition => "unknown condition",
     }
 }
 

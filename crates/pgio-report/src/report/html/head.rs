@@ -71,7 +71,7 @@ fn facts(page: &Page<'_>) -> Vec<(&'static str, String)> {
             n => format!(" at {}", counted(n, "point")),
         },
         counted(blocks(page.stored.trials.iter()), "block"),
-        match page.standings.len() - page.count() {
+        match page.statuses.len() - page.count() {
             0 => String::new(),
             n => format!(", after {}", counted(n, "burn-in trial")),
         },

@@ -6,7 +6,7 @@ use pgio_results::store::StoredExperiment;
 use pgio_results::{Trial, TrialPosition};
 
 use super::look::LineStyles;
-use crate::analysis::{Analysis, Standing};
+use crate::analysis::{Analysis, TrialStatus};
 use crate::report::table::Remark;
 
 /// The source, with everything that more than one section needs.
@@ -16,14 +16,14 @@ pub(super) struct Page<'a> {
     pub(super) series: &'a [Option<Series>],
     pub(super) experiment: &'a str,
     pub(super) remarks: Vec<Remark>,
-    pub(super) standings: Vec<Standing>,
+    pub(super) statuses: Vec<TrialStatus>,
     pub(super) looks: LineStyles,
 }
 
 impl<'a> Page<'a> {
     /// Trials of a condition that count.
     pub(super) fn counted(&self, condition: &str) -> impl Iterator<Item = (usize, &'a Trial)> {
-        self.trials(condition).filter(|(line, _)| self.standings[line - 1] == Standing::Counts)
+        self.trials(condition).filter(|(line, _)| self.statuses[line - 1] == TrialStatus::Counts)
     }
 
     /// All trials of a condition at the middle point, with their lines in trials.jsonl, without burn-in
@@ -55,12 +55,12 @@ impl<'a> Page<'a> {
 
     /// Number of trials, without burn-in trials.
     pub(super) fn count(&self) -> usize {
-        self.standings.iter().filter(|s| **s != Standing::BurnIn).count()
+        self.statuses.iter().filter(|s| **s != TrialStatus::BurnIn).count()
     }
 
     /// Whether charts show trials that do not count.
     pub(super) fn has_left_out(&self) -> bool {
-        self.standings.iter().any(|s| !matches!(s, Standing::Counts | Standing::BurnIn))
+        self.statuses.iter().any(|s| !matches!(s, TrialStatus::Counts | TrialStatus::BurnIn))
     }
 
     pub(super) fn conditions(&self) -> impl Iterator<Item = &'a str> {

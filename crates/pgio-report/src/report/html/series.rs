@@ -15,7 +15,7 @@ use super::super::format;
 use super::page::{Page, Section};
 use super::svg::{Axis, Frame, Scale, percent, px};
 use super::zoom::{self, Line, Mark, Zoom};
-use crate::analysis::Standing;
+use crate::analysis::TrialStatus;
 use pgio_results::Trial;
 use pgio_results::metrics;
 use pgio_results::operation::Work;
@@ -142,7 +142,7 @@ fn throughput(
         x: seconds(trials.iter().map(|(line, _)| page.stored.trials[line - 1].window.seconds)),
         y: from_zero(top, ""),
     };
-    let counts = |line: usize| page.standings[line - 1] == Standing::Counts;
+    let counts = |line: usize| page.statuses[line - 1] == TrialStatus::Counts;
     let class =
         |line| if counts(line) { format!("c{} thin", look.color) } else { "void".to_owned() };
     let lines = html! { @for (line, points) in trials { (frame.line(points, &class(*line))) } };
@@ -255,7 +255,7 @@ fn moment(frame: &Frame, m: &Moment, tip: &str) -> Markup {
 }
 
 fn moments_legend(page: &Page<'_>) -> Markup {
-    let all = (1..=page.standings.len()).flat_map(|line| moments(page, line));
+    let all = (1..=page.statuses.len()).flat_map(|line| moments(page, line));
     let (mut checkpoints, mut others) = (false, Vec::new());
     for m in all {
         if m.what == CHECKPOINT {

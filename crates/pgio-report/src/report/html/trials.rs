@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::super::format::{self, metric_name};
 use super::page::{Page, Section};
 use super::svg::{Axis, Frame, Scale, percent, px};
-use crate::analysis::Standing;
+use crate::analysis::TrialStatus;
 use pgio_results::Trial;
 
 const HEIGHT: f64 = 260.0;
@@ -26,7 +26,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
         return None;
     }
     let frame = frame(page, &all);
-    let counts = |line: usize| page.standings[line - 1] == Standing::Counts;
+    let counts = |line: usize| page.statuses[line - 1] == TrialStatus::Counts;
     let lines = html! { @for (name, values) in &all {
         @let points: Vec<(f64, Option<f64>)> =
             values.iter().filter(|(line, _)| counts(*line)).map(|(l, v)| (*l as f64, Some(*v))).collect();
@@ -64,7 +64,7 @@ fn frame(page: &Page<'_>, all: &[(&str, Vec<(usize, f64)>)]) -> Frame {
     let y = Scale::linear(from, high + (high - from) * 0.06);
     let metric = &page.analysis.primary_metric;
     let unit = page.analysis.unit(metric);
-    let trials = page.standings.len() as f64;
+    let trials = page.statuses.len() as f64;
     Frame {
         id: "trials-plot".to_owned(),
         title: format!("{} of every trial", metric_name(metric)),
@@ -111,8 +111,8 @@ fn tip(page: &Page<'_>, line: usize, name: &str, value: f64) -> String {
     let unit = page.analysis.unit(metric);
     let is_bound = page.stored.trials[line - 1].metrics.get(metric).is_some_and(|m| m.at_least);
     let shown = format::marked(format::quantity(value, unit), is_bound);
-    let why = match page.standings[line - 1] {
-        Standing::Counts => "",
+    let why = match page.statuses[line - 1] {
+        TrialStatus::Counts => "",
         _ => ", does not count",
     };
     format!("trial {line}, {name}: {shown}{why}")

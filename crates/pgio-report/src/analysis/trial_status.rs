@@ -1,4 +1,4 @@
-//! The standing of each trial: whether it counts, and if not, why.
+//! The status of each trial: whether it counts, and if not, why.
 //!
 //! The rules are those of `pairing`, by trial, so that a report can show what was excluded.
 
@@ -9,7 +9,7 @@ use pgio_results::store::StoredExperiment;
 use pgio_results::{Outcome, TrialPosition};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum TrialStatus {
     Counts,
     /// Complete, but a check forbids it to count.
     Invalid,
@@ -23,42 +23,45 @@ pub enum Standing {
     UnknownCondition,
 }
 
-impl Standing {
+impl TrialStatus {
     /// Its name in tables for other programs.
     pub fn name(self) -> &'static str {
         match self {
-            Standing::Counts => "counts",
-            Standing::Invalid => "invalid",
-            Standing::Failed => "failed",
-            Standing::Interrupted => "interrupted",
-            Standing::Repeated => "repeated",
-            Standing::BurnIn => "burn_in",
-            Standing::UnknownCondition => "unknown_condition",
+            TrialStatus::Counts => "counts",
+            TrialStatus::Invalid => "invalid",
+            TrialStatus::Failed => "failed",
+            TrialStatus::Interrupted => "interrupted",
+            TrialStatus::Repeated => "repeated",
+            TrialStatus::BurnIn => "burn_in",
+            TrialStatus::UnknownCondition => "unknown_condition",
         }
     }
 }
 
-/// The standing of each trial, in the order of the record.
-pub fn standings(stored: &StoredExperiment) -> Vec<Standing> {
+/// The status of each trial, in the order of the record.
+pub fn trial_statuses(stored: &StoredExperiment) -> Vec<TrialStatus> {
     let stored = cross::judged(stored);
-    let arms = pairing::arms_everywhere(&stored.manifest, &stored.trials);
-    let counted: BTreeSet<usize> =
-        arms.values().flat_map(|arm| arm.counted()).map(|(line, _)| line).collect();
+    let by_condition = pairing::by_condition_everywhere(&stored.manifest, &stored.trials);
+    let counted: BTreeSet<usize> = by_condition
+        .values()
+        .flat_map(|condition| condition.counted())
+        .map(|(line, _)| line)
+        .collect();
     let known = |place: &TrialPosition| {
-        arms.contains_key(place.condition.as_str())
+        by_condition.contains_key(place.condition.as_str())
             && stored.manifest.points().contains(&place.point)
     };
     (1..)
         .zip(&stored.trials)
         .map(|(line, trial)| match (&trial.place, &trial.outcome) {
-            (Some(place), _) if !known(place) => Standing::UnknownCondition,
-            (None, _) => Standing::UnknownCondition,
-            (Some(place), _) if place.is_burn_in() => Standing::BurnIn,
-            (_, Outcome::Failed { .. }) => Standing::Failed,
-            (_, Outcome::Interrupted) => Standing::Interrupted,
-            _ if !trial.is_valid() => Standing::Invalid,
-            _ if !counted.contains(&line) => Standing::Repeated,
-            _ => Standing::Counts,
+            (Some(place), _) if !known(place) => TrialStatus::UnknownCondition,
+            (None, _) => TrialStatus::UnknownCondition,
+            (Some(place), _) if place.is_burn_in() => TrialStatus::BurnIn,
+            (_, Outcome::Failed { .. }) => TrialStatus::Failed,
+            (_, Outcome::Interrupted) => TrialStatus::Interrupted,
+            _ if !trial.is_valid() => TrialStatus::Invalid,
+            _ if !counted.contains(&line) => TrialStatus::Repeated,
+            _ => TrialStatus::Counts,
         })
         .collect()
 }
@@ -86,9 +89,11 @@ mod tests {
         burn_in.place.as_mut().unwrap().block = 0;
         burn_in.checks.push(Check::invalid("foreign-load", "3 cores", "stop it"));
         trials.push(burn_in);
-        use Standing::{BurnIn, Counts, Failed, Interrupted, Invalid, Repeated, UnknownCondition};
+        use TrialStatus::{
+            BurnIn, Counts, Failed, Interrupted, Invalid, Repeated, UnknownCondition,
+        };
         assert_eq!(
-            standings(&experiment(&["local", "on"], trials)),
+            trial_statuses(&experiment(&["local", "on"], trials)),
             [Repeated, Invalid, Repeated, Counts, UnknownCondition, Interrupted, Failed, BurnIn]
         );
     }
