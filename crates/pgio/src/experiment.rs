@@ -1,6 +1,6 @@
 //! The main loop: applies conditions in random order, measures, stores and undoes each.
 //!
-//! [`plan`] draws the order; [`run`] is the loop over any [`run::Stage`]; [`live`] is the stage on
+//! [`plan`] draws the order; [`run`] is the loop over any [`run::Runner`]; [`live`] is the runner on
 //! real servers ([`target`]); [`reset`] restores the data before each trial; [`trial`] runs one trial, [`background`] the
 //! work beside it;
 //! [`judging`] decides by the analysis what to repeat and when to stop; `calibration` finds the length of
@@ -17,6 +17,7 @@
 pub mod admin;
 pub mod application;
 pub mod background;
+mod background_work;
 pub mod ballast;
 mod calibration;
 pub mod clusters;

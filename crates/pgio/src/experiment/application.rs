@@ -1,9 +1,9 @@
 //! Runs an experiment file, from its text to the stored results.
 //!
-//! [`Job`] is the file, parsed. [`perform`] runs it: it finds or starts the servers (`servers`, `rights`). For
-//! each workload, `workload_run` opens them with the work ready to run (`opening`, `workloads`), decides which
-//! trials to run (`cells`, `agenda`), and lets `live` and `run` run them. `manifest` is stored beside the
-//! trials. [`resume`] decides whether an interrupted run may continue; `extend` adds blocks to it. Without
+//! [`Job`] is the file, parsed. [`perform`] runs it: it finds or starts the servers (`servers`). For
+//! each workload, `workload_run` opens them with the work ready to run (`servers`, `workloads`), decides which
+//! trials to run (`cells`, `schedule`), and lets `live` and `run` run them. `manifest` is stored beside the
+//! trials. [`resume`] decides whether an interrupted run may continue; `file_changes` adds blocks to it. Without
 //! running anything, [`validate`] refuses what a run would refuse, [`preview`] lists what it would change,
 //! [`estimate`] predicts its duration, and [`pilot`] compares stored results with the file.
 //!
@@ -13,27 +13,21 @@
 //!
 //! Prints nothing and knows no exit code: events go to an observer, errors are enums (`error`). Next: `perform`.
 
-mod agenda;
 mod background;
-mod built;
 pub mod cells;
-mod difference;
 pub mod drivers;
-mod edit;
 pub mod error;
 pub mod estimate;
-mod extend;
-mod factors;
+mod file_changes;
 mod inventory;
 mod job;
 mod manifest;
 mod measurable;
-mod opening;
 mod perform;
 pub mod pilot;
 mod preview;
 pub mod resume;
-mod rights;
+mod schedule;
 mod servers;
 pub mod single;
 #[cfg(test)]
@@ -42,12 +36,12 @@ mod validation;
 mod workload_run;
 mod workloads;
 
-pub use self::extend::BlockLimits;
+pub use self::file_changes::BlockLimits;
 pub use self::inventory::with_nodes;
 pub use self::job::{Job, JobError, with_number, with_value};
-pub use self::opening::controller;
 pub use self::perform::{Run, Start, perform};
 pub use self::preview::{
     ConditionChange, PlanNote, PlannedChange, Preview, WorkloadPreview, preview,
 };
+pub use self::servers::controller;
 pub use self::validation::{Unchecked, validate};

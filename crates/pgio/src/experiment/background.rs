@@ -6,15 +6,13 @@
 //! the run that contains the window is awaited; one without a metric reports nothing and is stopped. Failures never end the judged trial; they make it invalid. Next:
 //! `application::background` prepares the work.
 
-mod work;
-
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use self::work::{Log, Report, Work};
 use super::admin::open_admin_anywhere;
+use super::background_work::{Log, Report, Work};
 use super::error::LiveError;
 use super::trial::{OutputFiles, full_output, output_files};
 use crate::config::experiment::BackgroundSpec;
@@ -412,9 +410,9 @@ impl Drop for Running<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::work::Run;
     use super::*;
     use crate::config::experiment::parse;
+    use crate::experiment::background_work::Run;
     use pgio_results::CheckVerdict;
 
     #[test]

@@ -40,13 +40,13 @@ const ALPHA: f64 = 0.05;
 
 /// The result of one part, for each condition: its slices, and the mean time of a call.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Part {
-    pub(super) turns: Vec<Vec<SliceSample>>,
+pub(super) struct CalibrationPart {
+    pub(super) slices: Vec<Vec<SliceSample>>,
     /// `None` where no call ended.
     pub(super) calls: Vec<Option<Duration>>,
 }
 
-impl Part {
+impl CalibrationPart {
     /// Returns the condition with the slowest calls, and their mean time; none if no call of it ended.
     pub(super) fn slowest(&self) -> Option<(usize, Option<Duration>)> {
         let calls = self.calls.iter().copied().enumerate();
@@ -62,7 +62,7 @@ impl Part {
 /// What is calibrated: the conditions, the time that they have, and the accepted carry-over.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CalibrationInput<'a> {
-    /// Names, in the order of the turns.
+    /// Names, in the order of the slices' conditions.
     pub(super) conditions: &'a [String],
     /// A number for each condition, equal for those with the same settings.
     pub(super) settings: &'a [usize],
@@ -99,7 +99,7 @@ impl CalibrationInput<'_> {
 /// number of the part, from which it draws its random numbers.
 pub(super) fn calibrate<E>(
     input: CalibrationInput<'_>,
-    run: &mut dyn FnMut(Duration, Duration, u64) -> Result<Part, E>,
+    run: &mut dyn FnMut(Duration, Duration, u64) -> Result<CalibrationPart, E>,
 ) -> Result<Calibration, E> {
     let mut calibration = Calibration { limit: input.limit, ..Calibration::default() };
     let mut number = 0;
@@ -116,14 +116,14 @@ pub(super) fn calibrate<E>(
         }
         let parts = parts.min(MAX_PARTS);
         let begun = Instant::now();
-        let mut turns = vec![Vec::new(); input.conditions.len()];
+        let mut slices = vec![Vec::new(); input.conditions.len()];
         let mut verdict = LengthVerdict::NotContradicted;
         for _ in 0..parts {
             number += 1;
             left = left.saturating_sub(part_time);
             let part = run(slice, part_time, number)?;
             let is_too_short = part.is_too_short(slice);
-            for (all, new) in turns.iter_mut().zip(part.turns) {
+            for (all, new) in slices.iter_mut().zip(part.slices) {
                 // The condition before a part's first slice is unknown, not that of the part before.
                 all.extend(new);
             }
@@ -133,8 +133,11 @@ pub(super) fn calibrate<E>(
             }
             // The test is repeated after each part, so each part has its share of the probability.
             let alpha = ALPHA / f64::from(parts);
-            match carry_over::agreement(&carry_over_answers(input, &turns), log_limit(input), alpha)
-            {
+            match carry_over::agreement(
+                &carry_over_answers(input, &slices),
+                log_limit(input),
+                alpha,
+            ) {
                 Agreement::Open => {}
                 Agreement::Shown => {
                     verdict = LengthVerdict::Agrees;
@@ -149,10 +152,10 @@ pub(super) fn calibrate<E>(
         let accepted = matches!(verdict, LengthVerdict::Agrees | LengthVerdict::NotContradicted);
         calibration.tried.push(TriedLength {
             slice_seconds: slice.as_secs_f64(),
-            slices: turns.first().map_or(0, |own| u32::try_from(own.len()).unwrap_or(u32::MAX)),
+            slices: slices.first().map_or(0, |own| u32::try_from(own.len()).unwrap_or(u32::MAX)),
             seconds: begun.elapsed().as_secs_f64(),
             verdict,
-            answers: stored_answers(input, &turns),
+            answers: stored_answers(input, &slices),
         });
         if accepted {
             calibration.slice_seconds = Some(slice.as_secs_f64());
@@ -185,10 +188,10 @@ fn budget_obstacle(slice: Duration, takes: Duration, left: Duration) -> String {
 pub(super) fn try_named_length<E>(
     slice: Duration,
     duration: Duration,
-    run: &mut dyn FnMut(Duration, Duration, u64) -> Result<Part, E>,
-) -> Result<Option<Part>, E> {
+    run: &mut dyn FnMut(Duration, Duration, u64) -> Result<CalibrationPart, E>,
+) -> Result<Option<CalibrationPart>, E> {
     let counted = (slice * MIN_PART_SLICES).max(PART_LIMITS.0).min(duration);
-    let mut last = Part::default();
+    let mut last = CalibrationPart::default();
     for number in 1..=NAMED_LENGTH_PARTS {
         last = run(slice, counted, number)?;
         if !last.is_too_short(slice) {
@@ -202,14 +205,14 @@ fn log_limit(input: CalibrationInput<'_>) -> f64 {
     input.limit.ln_1p()
 }
 
-fn carry_over_answers(input: CalibrationInput<'_>, turns: &[Vec<SliceSample>]) -> Vec<Influence> {
-    let slices: Vec<Slices> = turns.iter().map(|own| Slices::new(own, turns.len())).collect();
+fn carry_over_answers(input: CalibrationInput<'_>, slices: &[Vec<SliceSample>]) -> Vec<Influence> {
+    let slices: Vec<Slices> = slices.iter().map(|own| Slices::new(own, slices.len())).collect();
     carry_over::estimate(&slices, input.settings, input.baseline)
 }
 
 /// Returns the answers as stored, the largest difference first.
-fn stored_answers(input: CalibrationInput<'_>, turns: &[Vec<SliceSample>]) -> Vec<CarryOver> {
-    let mut all = carry_over_answers(input, turns);
+fn stored_answers(input: CalibrationInput<'_>, slices: &[Vec<SliceSample>]) -> Vec<CarryOver> {
+    let mut all = carry_over_answers(input, slices);
     all.sort_by(|a, b| b.log.estimate.abs().total_cmp(&a.log.estimate.abs()));
     let share = ALPHA / all.len().max(1) as f64;
     let answer = |Influence { condition, question, log }: Influence| {
@@ -255,7 +258,7 @@ mod tests {
             let seconds = slice.as_secs_f64() / 2.0;
             let count = (counted.as_secs_f64() / slice.as_secs_f64()).round() as usize;
             let mut of_condition = || {
-                let turns = (0..count).map(|_| {
+                let slices = (0..count).map(|_| {
                     let before = random.below(3) as usize;
                     let slow = before == 2 && slice <= Duration::from_millis(reaches);
                     let rate = if slow { 800.0 } else { 1000.0 };
@@ -266,10 +269,10 @@ mod tests {
                         seconds: [seconds, seconds],
                     }
                 });
-                turns.collect()
+                slices.collect()
             };
-            Ok::<_, ()>(Part {
-                turns: (0..3).map(|_| of_condition()).collect(),
+            Ok::<_, ()>(CalibrationPart {
+                slices: (0..3).map(|_| of_condition()).collect(),
                 calls: vec![Some(Duration::from_millis(call))],
             })
         };
@@ -347,9 +350,9 @@ mod tests {
         let slow = tried(10_000, 0, 70);
         assert_eq!(slow.slice_seconds, Some(0.1));
         assert_eq!(slow.tried[0].verdict, LengthVerdict::TooShort);
-        let part = Part {
+        let part = CalibrationPart {
             calls: vec![Some(Duration::from_millis(1)), None, Some(Duration::from_millis(9))],
-            ..Part::default()
+            ..CalibrationPart::default()
         };
         assert_eq!(part.slowest(), Some((1, None)), "no call of it ended");
         assert!(part.is_too_short(Duration::from_millis(20)));
@@ -358,9 +361,9 @@ mod tests {
     #[test]
     fn a_named_length_is_refused_only_if_calls_stay_longer() {
         let (slice, duration) = (Duration::from_millis(20), Duration::from_secs(1));
-        let part = |millis: Option<u64>| Part {
+        let part = |millis: Option<u64>| CalibrationPart {
             calls: vec![Some(Duration::from_millis(1)), millis.map(Duration::from_millis)],
-            ..Part::default()
+            ..CalibrationPart::default()
         };
         let refused = |calls: [Option<u64>; 3]| {
             let mut run = |_: Duration, _: Duration, number: u64| {

@@ -1,4 +1,4 @@
-//! The stage on real servers: targets, treatments, journal and store of an experiment.
+//! The runner on real servers: targets, treatments, journal and store of an experiment.
 //!
 //! Next: [`check`] prepares the cells; `forcing` applies conditions; `joint` runs those of several servers; `calibrate`
 //! chooses the length of woven slices; `session` renews admin sessions; `workload_tables` journals and drops tables
@@ -6,11 +6,8 @@
 
 mod calibrate;
 mod check;
-mod compatible;
 mod forcing;
-mod further_servers;
 mod joint;
-mod messages;
 mod session;
 mod workload_tables;
 
@@ -19,7 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::check::{CheckedCells, LiveCell, check, touched, touched_before_check};
-pub use self::further_servers::FurtherServers;
+pub use self::forcing::FurtherServers;
 use self::session::{Controlled, context, renew_session};
 use super::admin::beside_warning;
 use super::background::{Background, Neighbor, RunningBackground, WindowStart};
@@ -28,7 +25,7 @@ use super::event::Event;
 use super::judging;
 use super::plan::{Planned, trial_seed};
 use super::reset::{self, ResetEvent};
-use super::run::{Decision, Invalid, Stage};
+use super::run::{Decision, Invalid, Runner};
 use super::target::{ResetPlan, Target};
 use super::trial::{self, OutputFiles, Request, WovenBlock};
 use super::trial_checks;
@@ -168,20 +165,20 @@ impl Live<'_> {
     }
 
     /// Runs planned trials, several of them in a woven window; keeps samples and output for the next
-    /// [`Stage::store`].
+    /// [`Runner::store`].
     fn measure(
         &mut self,
-        turn: &[Planned],
+        shared: &[Planned],
         mut in_force: Vec<Vec<Box<dyn InForce>>>,
         title: &str,
     ) -> Vec<Trial> {
         let cells = &self.cells;
-        let first = &cells[turn[0].cell];
+        let first = &cells[shared[0].cell];
         let target = self.targets.get_mut(&first.target).expect("conditions name known targets");
         let declared: Vec<Vec<Change>> =
-            turn.iter().map(|p| treatment::changes(&cells[p.cell].treatments)).collect();
+            shared.iter().map(|p| treatment::changes(&cells[p.cell].treatments)).collect();
         // In a woven window all sessions work through all conditions: there is one stream of work.
-        let Planned { block, attempt, .. } = turn[0];
+        let Planned { block, attempt, .. } = shared[0];
         let seed = trial_seed(self.seed, &self.workload, &first.cell, block, attempt);
         // Woven conditions have no background work.
         let condition = &first.cell.condition;
@@ -190,7 +187,7 @@ impl Live<'_> {
             sources.watch_neighbors(neighbors.backends());
         }
         let mut window = WindowStart::default();
-        let requests = turn.iter().zip(&declared).map(|(planned, declared)| {
+        let requests = shared.iter().zip(&declared).map(|(planned, declared)| {
             let cell = &cells[planned.cell];
             let prepared = self.checked.prepared[planned.cell].iter();
             Request {
@@ -242,7 +239,7 @@ impl Live<'_> {
             }
             self.output.extend(neighbors.finish(window, &self.stop, number, trial));
         }
-        for (planned, trial) in turn.iter().zip(&mut trials) {
+        for (planned, trial) in shared.iter().zip(&mut trials) {
             let device = target.device.as_deref();
             finish_trial(trial, device, &cells[planned.cell], &self.rules);
             (self.observe)(Event::Ended { planned, trial });
@@ -285,7 +282,7 @@ fn finish_trial(trial: &mut Trial, device: Option<&str>, cell: &LiveCell, rules:
     }
 }
 
-impl Stage for Live<'_> {
+impl Runner for Live<'_> {
     type Error = LiveError;
 
     fn reset(&mut self, planned: &Planned) -> Result<(), LiveError> {
@@ -314,8 +311,8 @@ impl Stage for Live<'_> {
         let names: Vec<String> = self.cells[planned.cell].targets().cloned().collect();
         names.iter().try_for_each(|name| self.reconnect(name))?;
         let cell = &self.cells[planned.cell];
-        let turn = std::slice::from_ref(planned);
-        (self.observe)(Event::Begins { planned: turn, condition: &cell.title });
+        let alone = std::slice::from_ref(planned);
+        (self.observe)(Event::Begins { planned: alone, condition: &cell.title });
         names.iter().try_for_each(|name| self.force(planned.cell, name))
     }
 
@@ -323,14 +320,14 @@ impl Stage for Live<'_> {
         self.checked.weave.is_some()
     }
 
-    fn weave(&mut self, turn: &[Planned]) -> Result<Vec<Trial>, LiveError> {
-        let name = self.cells[turn[0].cell].target.clone();
+    fn weave(&mut self, shared: &[Planned]) -> Result<Vec<Trial>, LiveError> {
+        let name = self.cells[shared[0].cell].target.clone();
         self.reconnect(&name)?;
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
-        let title = format!("{} conditions", turn.len());
-        (self.observe)(Event::Begins { planned: turn, condition: &title });
+        let title = format!("{} conditions", shared.len());
+        (self.observe)(Event::Begins { planned: shared, condition: &title });
         let mut in_force = Vec::new();
-        for planned in turn {
+        for planned in shared {
             let mut control = Controlled::new(target);
             let mut context = context(target, &mut control, &self.hosts, &self.stop);
             let prepared = &self.checked.prepared[planned.cell];
@@ -344,7 +341,7 @@ impl Stage for Live<'_> {
             )?;
             in_force.push(own);
         }
-        Ok(self.measure(turn, in_force, &title))
+        Ok(self.measure(shared, in_force, &title))
     }
 
     fn run_trial(&mut self, planned: &Planned) -> Trial {

@@ -20,20 +20,20 @@ pub struct Pace {
     due: Vec<usize>,
     /// Whether the burn-in is among them. Where only repeats or further blocks follow, it is not.
     burn_in_is_due: bool,
-    current: Option<Turn>,
+    current: Option<CurrentWindow>,
     begun: usize,
 }
 
 /// A trial, or those of a woven window, which run together.
 #[derive(Debug, Clone)]
-struct Turn {
+struct CurrentWindow {
     trials: Vec<Planned>,
     since: Instant,
     /// Absent until its window was measured.
     measured: Option<Instant>,
 }
 
-impl Turn {
+impl CurrentWindow {
     /// Returns each trial's part of the time between two moments.
     fn share(&self, from: Instant, to: Instant) -> Duration {
         to.saturating_duration_since(from) / self.trials.len().max(1) as u32
@@ -81,11 +81,11 @@ impl Pace {
 
     /// Marks the first event of a trial, or of several in a woven window. The previous trials end here, as
     /// undoing a condition is part of its trial.
-    pub fn begin(&mut self, turn: &[Planned], now: Instant) {
+    pub fn begin(&mut self, shared: &[Planned], now: Instant) {
         if let Some(former) = &mut self.current {
-            if former.trials.first() == turn.first() {
+            if former.trials.first() == shared.first() {
                 // The reset before a woven window named its first trial alone.
-                let further = turn.get(former.trials.len()..).unwrap_or_default();
+                let further = shared.get(former.trials.len()..).unwrap_or_default();
                 former.trials.extend_from_slice(further);
                 self.count(further);
                 return;
@@ -99,21 +99,21 @@ impl Pace {
                 }
             }
         }
-        self.current = Some(Turn { trials: turn.to_vec(), since: now, measured: None });
-        self.count(turn);
+        self.current = Some(CurrentWindow { trials: shared.to_vec(), since: now, measured: None });
+        self.count(shared);
     }
 
     /// Marks that the current trial was measured: all that remains of it is to undo its condition.
     pub fn end_window(&mut self, now: Instant) {
-        if let Some(turn) = &mut self.current {
-            turn.measured.get_or_insert(now);
+        if let Some(window) = &mut self.current {
+            window.measured.get_or_insert(now);
         }
     }
 
-    fn count(&mut self, turn: &[Planned]) {
-        self.begun += turn.len();
+    fn count(&mut self, shared: &[Planned]) {
+        self.begun += shared.len();
         let is_due = |p: &&Planned| p.block != BURN_IN_BLOCK || self.burn_in_is_due;
-        for planned in turn.iter().filter(is_due) {
+        for planned in shared.iter().filter(is_due) {
             if let Some(at) = self.due.iter().position(|cell| *cell == planned.cell) {
                 self.due.remove(at);
             }
@@ -132,14 +132,14 @@ impl Pace {
     /// Returns the remaining time; none if the length of some trial is unknown.
     pub fn remaining(&self, now: Instant) -> Option<Duration> {
         let current = match &self.current {
-            Some(turn) => {
-                let cells = turn.trials.iter().map(|planned| planned.cell);
-                let (all, since) = match turn.measured {
+            Some(window) => {
+                let cells = window.trials.iter().map(|planned| planned.cell);
+                let (all, since) = match window.measured {
                     Some(measured) => (cells.map(|cell| self.expected_undo(cell)).sum(), measured),
                     None => {
                         let all =
                             cells.map(|cell| self.expected(cell)).sum::<Option<Duration>>()?;
-                        (all, turn.since)
+                        (all, window.since)
                     }
                 };
                 all.saturating_sub(now.saturating_duration_since(since))

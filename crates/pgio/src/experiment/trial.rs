@@ -10,7 +10,6 @@ mod joint;
 mod observed;
 mod readings;
 mod record;
-mod rendezvous;
 mod request;
 mod woven;
 
@@ -20,9 +19,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use postgres::Client;
 
-pub use self::joint::{JointTrial, run as run_joint};
+pub use self::joint::{JointTrial, RendezvousMember, run as run_joint};
 pub(super) use self::record::metrics_of;
-pub use self::rendezvous::Member;
 pub use self::request::Request;
 pub use self::woven::{WovenBlock, WovenResult, run as run_woven};
 use super::{cycles, environment, trial_checks};

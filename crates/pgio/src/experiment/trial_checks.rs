@@ -3,9 +3,10 @@
 
 pub(super) mod apart;
 mod drbd;
+mod foreign;
+mod foreign_io;
 mod mail;
 mod observed;
-mod open_loop;
 mod standby;
 
 use std::collections::BTreeMap;
@@ -18,7 +19,8 @@ use pgio_results::model::{Check, CheckVerdict, Evidence, Outcome, Trial, When};
 use pgio_results::series::Series;
 use pgio_results::telemetry::{HostUse, Telemetry};
 
-pub(super) use self::observed::{FOREIGN_WARNING_SHARE, lies_on, storage};
+pub(super) use self::foreign::FOREIGN_WARNING_SHARE;
+pub(super) use self::observed::{lies_on, storage};
 
 /// Evidence of sessions that may be a program's and did not take its options.
 pub(super) const UNPROVEN: &str = "sessions without the command's options";
@@ -42,6 +44,9 @@ const STALL_SHARE: f64 = 0.2;
 const SHORT_STALL_SECONDS: f64 = 0.25;
 const SHORT_STALL_SHARE: f64 = 0.05;
 
+/// Per cent of the calls due that an open loop must start without a warning.
+const RATE_WARNING: f64 = 99.0;
+
 /// Adds verdicts to the record. `waits_for_flush`: whether each commit of the workload does by itself.
 pub(super) fn judge(
     trial: &mut Trial,
@@ -63,7 +68,7 @@ pub(super) fn judge(
         found.extend(standby::check(trial));
         found.extend(standby::changed(trial));
         found.extend(mail::checks(trial));
-        found.extend(open_loop::rate(trial));
+        found.extend(open_loop_rate(trial));
         found.extend(observed::checks(trial, series, waits_for_flush));
         found.extend(treatments.iter().flat_map(|t| t.judge(trial)));
         // A treatment of DRBD has judged the connection that it requested.
@@ -361,6 +366,27 @@ pub(super) fn canceled_waits(times: usize, failed: bool) -> Option<Check> {
             "check whether the standby was lost, and run again",
         )
     })
+}
+
+/// An open loop that falls behind measures another load than requested.
+fn open_loop_rate(trial: &Trial) -> Option<Check> {
+    const ID: &str = "rate-not-reached";
+    let reached = trial.metrics.get("rate_reached")?.value?;
+    let asked = trial.workload.keys.get("rate")?.as_u64()?;
+    let per_second = trial.metrics.get("calls_per_second")?.value?;
+    let message = format!(
+        "{reached:.1} % of {asked} calls/s could be started; {per_second:.0}/s were answered"
+    );
+    let remedy = "use a lower rate, or more sessions if they are the bottleneck";
+    Some(check_reached(ID, reached, message, remedy))
+}
+
+/// `reached` is the percentage of due calls that were started.
+fn check_reached(id: &str, reached: f64, message: String, remedy: &str) -> Check {
+    match reached {
+        r if r < RATE_WARNING => Check::warning(id, message, remedy),
+        _ => Check::ok(id, message),
+    }
 }
 
 #[cfg(test)]

@@ -130,11 +130,11 @@ fn groups(spec: &DriverSpec, servers: usize) -> u32 {
 pub(super) fn start(
     spec: &DriverSpec,
     names: &[&str],
-    stage: &mut Live<'_>,
+    runner: &mut Live<'_>,
     run_id: &str,
     started: &OnceCell<Vec<Arc<Drivers>>>,
 ) -> Result<BTreeMap<String, Generator>, RunError> {
-    check_sessions(spec, names.len(), &stage.targets)?;
+    check_sessions(spec, names.len(), &runner.targets)?;
     let groups = groups(spec, names.len());
     let engine = |error: EngineError| RunError::from(LiveError::from(error));
     let all = match started.get() {
@@ -142,19 +142,19 @@ pub(super) fn start(
         None => {
             let launcher = launch::launcher(spec);
             let counts = DriverCounts { drivers: spec.count, groups };
-            let all = Drivers::open(launcher, counts, spec.listen, run_id, &stage.stop);
+            let all = Drivers::open(launcher, counts, spec.listen, run_id, &runner.stop);
             let all = all.map_err(engine)?;
             started.get_or_init(|| all)
         }
     };
     let mut generators = BTreeMap::new();
-    for (name, target) in &mut stage.targets {
+    for (name, target) in &mut runner.targets {
         let position = names.iter().position(|known| known == name).unwrap_or(0);
         let drivers = Arc::clone(&all[position % groups as usize]);
         let server = server_name(&mut target.admin).map_err(LiveError::from)?;
-        drivers.reach(&target.params, &server, &stage.stop).map_err(engine)?;
+        drivers.reach(&target.params, &server, &runner.stop).map_err(engine)?;
         for workload in &target.workloads {
-            workload.check_drivers(&*drivers, &stage.stop).map_err(engine)?;
+            workload.check_drivers(&*drivers, &runner.stop).map_err(engine)?;
         }
         generators.insert(name.clone(), Generator::Drivers(drivers));
     }

@@ -4,17 +4,19 @@
 
 use std::path::{Path, PathBuf};
 
-use super::edit;
-use super::factors::{self, FactorError, SameSetting};
+use super::file_changes;
 use super::measurable::{OTHER_METRIC, obstacle};
 use crate::config::drivers::DriverSpec;
-use crate::config::experiment::{self, Experiment, WorkloadSpec};
+use crate::config::experiment::{
+    self, Condition, Experiment, FactorSpec, TreatmentSpec, WorkloadSpec,
+};
 use crate::config::{ConfigError, Layer, nearest};
 use crate::experiment::connection::ConnectionKeys;
 use crate::experiment::state;
 use crate::treatment::{self, Parsed, TreatmentError};
 use crate::workload::command;
-use pgio_results::screening::Screening;
+use pgio_results::change::Change;
+use pgio_results::screening::{DesignCell, Factor, Screening};
 use pgio_results::{checks, joint, metrics};
 
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +72,7 @@ impl Job {
             file: file.to_owned(),
             source: source.into(),
         })?;
-        let screening = factors::screening(&experiment).map_err(|error| match error {
+        let screening = parse_screening(&experiment).map_err(|error| match error {
             FactorError::Treatment(source) => {
                 JobError::Treatment { file: file.to_owned(), source: Box::new(source) }
             }
@@ -105,12 +107,12 @@ pub fn with_value(text: &str, key: &str, value: &str) -> Option<String> {
         "false" => toml::Value::Boolean(false),
         text => toml::Value::String(text.to_owned()),
     };
-    edit::with_key(text, key, &value.to_string())
+    file_changes::with_key(text, key, &value.to_string())
 }
 
 /// As [`with_value`], for a number.
 pub fn with_number(text: &str, key: &str, value: u32) -> Option<String> {
-    edit::with_key(text, key, &value.to_string())
+    file_changes::with_key(text, key, &value.to_string())
 }
 
 /// Parses every treatment of the file, at every point.
@@ -194,6 +196,68 @@ fn uncompared(
     (!has_target).then_some(
         " under the baseline, with which the others are compared; name a target of the baseline",
     )
+}
+
+#[derive(Debug)]
+enum FactorError {
+    Treatment(TreatmentError),
+    SameSetting(SameSetting),
+}
+
+/// Two factors change the same setting; `line` is that of the second.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{line}: factor: `{factor}` changes {setting}, as `{other}` does; a setting belongs to one factor"
+)]
+pub struct SameSetting {
+    line: usize,
+    factor: String,
+    setting: String,
+    other: String,
+}
+
+/// Returns the factors as they are stored, with the changes of each level; none without factors. The parser refuses
+/// two factors with one PostgreSQL setting. Here, other treatments are compared by what they declare, whatever their
+/// syntax: an effect would otherwise belong to neither factor.
+fn parse_screening(e: &Experiment) -> Result<Option<Screening>, FactorError> {
+    let Some(spec) = &e.screening else { return Ok(None) };
+    let factors = spec.factors.iter().map(stored_factor).collect::<Result<Vec<Factor>, _>>();
+    let factors = factors.map_err(FactorError::Treatment)?;
+    for (n, factor) in factors.iter().enumerate() {
+        for earlier in &factors[..n] {
+            if let Some(change) = common_setting(earlier, factor) {
+                return Err(FactorError::SameSetting(SameSetting {
+                    line: spec.factors[n].line,
+                    factor: factor.name.clone(),
+                    setting: change.setting.clone(),
+                    other: earlier.name.clone(),
+                }));
+            }
+        }
+    }
+    let cell = |(condition, levels): (&Condition, &Vec<bool>)| DesignCell {
+        condition: condition.name.clone(),
+        high: spec.high(levels).map(str::to_owned).collect(),
+    };
+    let cells = e.conditions.iter().zip(spec.design.cells()).map(cell).collect();
+    Ok(Some(Screening { design: spec.kind, factors, cells }))
+}
+
+fn stored_factor(factor: &FactorSpec) -> Result<Factor, TreatmentError> {
+    let changes = |specs: &[TreatmentSpec]| -> Result<Vec<Change>, TreatmentError> {
+        Ok(treatment::changes(&treatment::parse_all(specs)?))
+    };
+    Ok(Factor {
+        name: factor.name.clone(),
+        low: changes(&factor.low)?,
+        high: changes(&factor.high)?,
+    })
+}
+
+fn common_setting<'a>(one: &'a Factor, other: &Factor) -> Option<&'a Change> {
+    let changes = |factor: &'a Factor| factor.low.iter().chain(&factor.high);
+    changes(one)
+        .find(|ours| other.low.iter().chain(&other.high).any(|c| c.is_of_same_setting(ours)))
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::cells::{cells, sweep};
-use super::difference::{differences, values_by_path};
 use super::estimate::estimate_trial;
+use super::file_changes::{differences, values_by_path};
 use super::job::Job;
 use super::manifest::NOT_STORED;
 use crate::config::experiment::WorkloadSpec;

@@ -1,16 +1,17 @@
 //! `--resume`: opens the results of an interrupted run and decides whether it may continue.
 //!
 //! It may if the experiment, the server and the work are the same; other changes go into
-//! the manifest as a remark. `difference` compares the files, `extend` lets the number of blocks grow.
+//! the manifest as a remark. `file_changes` compares the files and lets the number of blocks grow.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::difference::differences;
 use super::error::ResumeError;
-use super::extend::{self, BlockLimits, check_growth};
+use super::file_changes::{
+    BlockLimits, EXTENDABLE_KEYS, check_growth, differences, update_manifest,
+};
 use super::inventory::with_nodes;
 use super::job::{Job, JobError};
 use super::manifest::{NOT_STORED, stored_text};
@@ -105,7 +106,7 @@ pub(super) fn check_file(
     }
     let stored = store::read_experiment(dir)?.ok_or_else(|| missing_file(dir))?;
     let now = stored_text(job, params);
-    let differences = differences(&stored, &now, &extend::EXTENDABLE_KEYS);
+    let differences = differences(&stored, &now, &EXTENDABLE_KEYS);
     if differences.is_empty() {
         return check_growth(&job.experiment, &manifest).map(drop);
     }
@@ -254,7 +255,7 @@ pub(super) fn record_resumption(
     if !grown.is_empty() {
         // Write the file first: the next --resume repairs an outdated manifest.
         store::write_durably(&store.dir().join("experiment.toml"), text)?;
-        extend::update_manifest(&job.experiment, &mut stored.manifest);
+        update_manifest(&job.experiment, &mut stored.manifest);
     }
     remarks.extend(grown);
     let note = Resumed {

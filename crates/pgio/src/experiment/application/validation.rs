@@ -8,26 +8,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::background;
 use super::cells::{cells, layers};
-use super::drivers;
 use super::error::{OpenError, RunError};
 use super::job::Job;
-use super::opening::{self, Purpose};
-use super::rights;
-use super::servers::{self, TargetServer};
-use super::workloads;
+use super::servers::{self, Purpose, TargetServer};
+use super::{background, drivers, workloads};
 use crate::config::experiment::{Experiment, Target, WorkloadSpec};
 use crate::experiment::background::Neighbor;
 use crate::experiment::conflicts::{self, ConflictError};
+use crate::experiment::error::LiveError;
 use crate::experiment::event::{Event, Observer};
 use crate::experiment::live::{self, LiveCell};
 use crate::experiment::target::Target as OpenTarget;
-use crate::host::Hosts;
 use crate::host::stop::Stop;
+use crate::host::{Hosts, LOCAL};
 use crate::pg::private::{self, VersionRequest};
-use crate::treatment::Resource;
 use crate::treatment::journal::Claims;
+use crate::treatment::{Machines, Resource};
 use pgio_results::store::Store;
 
 /// A private server that was not started.
@@ -53,7 +50,7 @@ pub fn validate(
         Store::check_free(&job.dir_of(out, workload))?;
     }
     let hosts = servers::hosts(&job.experiment)?;
-    rights::check(job, &hosts)?;
+    check_rights(job, &hosts)?;
     let servers = servers::existing_servers(&job.experiment, params, &hosts);
     background::check(job, &servers, &hosts)?;
     let neighbors = background::check_on(job, &servers, &Stop::new(), observe)?;
@@ -104,7 +101,7 @@ pub(super) fn inspect(
     for (name, server) in servers.iter().filter(|(_, server)| server.cluster.is_none()) {
         if cells.iter().any(|c| c.targets().any(|target| target == name)) {
             let stop = Stop::new();
-            let target = opening::open(job, spec, server, Purpose::Inspect, &stop, observe)?;
+            let target = servers::open_target(job, spec, server, Purpose::Inspect, &stop, observe)?;
             targets.insert(name.clone(), target);
         }
     }
@@ -140,4 +137,42 @@ fn validate_private(e: &Experiment) -> Result<Vec<Unchecked>, OpenError> {
         open.push(Unchecked { target: name.clone(), installed });
     }
     Ok(open)
+}
+
+/// Refuses conditions that this user may not apply, before a server is started and a data set is loaded into it. Queries
+/// the hosts only; the treatments' `check` comes later and checks everything.
+pub(super) fn check_rights(job: &Job, hosts: &Hosts) -> Result<(), OpenError> {
+    for workload in &job.experiment.workloads {
+        for cell in cells(job, workload)? {
+            for target in cell.targets() {
+                check_rights_of_cell(&job.experiment, &cell, target, hosts)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_rights_of_cell(
+    e: &Experiment,
+    cell: &LiveCell,
+    target: &str,
+    hosts: &Hosts,
+) -> Result<(), LiveError> {
+    let server = match e.targets.get(target) {
+        Some(Target::Private(_)) => Some(LOCAL),
+        Some(Target::Server { host, .. }) => host.as_deref(),
+        None => None,
+    };
+    // The server's host is found later, and the rights there are checked then.
+    if server.is_none() {
+        return Ok(());
+    }
+    let machines = Machines { hosts, server };
+    for treatment in cell.treatments.iter() {
+        treatment.check_rights(&machines).map_err(|source| LiveError::Treatment {
+            condition: cell.title.clone(),
+            source: Box::new(source),
+        })?;
+    }
+    Ok(())
 }

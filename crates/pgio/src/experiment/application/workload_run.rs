@@ -1,4 +1,4 @@
-//! Runs one workload: prepares it on its servers, begins its results, runs its trials, and closes the stage.
+//! Runs one workload: prepares it on its servers, begins its results, runs its trials, and closes the runner.
 //!
 //! What can refuse the workload comes first: other runs, other servers than in the interrupted run, each
 //! condition, drivers, the length of slices. The directory of the results is created last. Next:
@@ -9,17 +9,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::agenda::Agenda;
+use super::background;
 use super::cells::{cells, sweep};
 use super::drivers;
 use super::error::RunError;
 use super::estimate;
 use super::job::Job;
-use super::manifest::{environment_of, manifest, primary_of, stored_text};
-use super::opening::{self, Purpose};
+use super::manifest::{built_servers, environment_of, manifest, primary_of, stored_text};
 use super::resume::{self, CurrentTarget};
-use super::servers::{TargetServer, params_of};
-use super::{background, built};
+use super::schedule::Schedule;
+use super::servers::{Purpose, TargetServer, open_target, params_of};
 use crate::config::experiment::{Rules, WorkloadSpec};
 use crate::experiment::background::Background;
 use crate::experiment::error::LiveError;
@@ -63,7 +62,7 @@ struct WorkloadPlan<'a> {
     dir: &'a Path,
     /// The file's rules with the workload's own reset.
     rules: Rules,
-    agenda: Agenda,
+    schedule: Schedule,
 }
 
 impl<'a> WorkloadPlan<'a> {
@@ -77,8 +76,8 @@ impl<'a> WorkloadPlan<'a> {
     ) -> WorkloadPlan<'a> {
         let mut rules = job.experiment.rules.clone();
         rules.reset = job.experiment.reset_of(spec).clone();
-        let agenda = Agenda::new(job, spec, &rules, cells, earlier);
-        WorkloadPlan { spec, dir, rules, agenda }
+        let schedule = Schedule::new(job, spec, &rules, cells, earlier);
+        WorkloadPlan { spec, dir, rules, schedule }
     }
 }
 
@@ -94,7 +93,7 @@ struct Prepared {
 }
 
 impl SharedRun<'_> {
-    /// Prepares the workload on its servers, begins its results, runs its trials, and closes the stage.
+    /// Prepares the workload on its servers, begins its results, runs its trials, and closes the runner.
     pub(super) fn run_workload(
         &self,
         spec: &WorkloadSpec,
@@ -106,25 +105,25 @@ impl SharedRun<'_> {
         let Earlier { results, mut lock } = self.earlier(dir)?;
         let stored = results.as_ref().map(|(_, stored)| stored);
         let plan = WorkloadPlan::new(self.job, spec, dir, &cells, stored);
-        if results.is_some() && plan.agenda.is_complete() {
+        if results.is_some() && plan.schedule.is_complete() {
             observe(Event::NothingLeft { dir });
             return Ok(());
         }
         let (prepared, remarks) = self.prepare(&plan, cells, results, claims, observe)?;
         self.announce(&plan, &prepared, observe);
         let journal_dir = state::journal_dir()?;
-        let mut stage = self.stage(&plan, prepared, &journal_dir, observe)?;
-        claim_and_check(&mut stage, claims)?;
-        self.start_drivers(&mut stage)?;
-        stage.journal_tables()?;
-        let ran = match self.begin(&mut stage, dir, remarks) {
+        let mut runner = self.runner(&plan, prepared, &journal_dir, observe)?;
+        claim_and_check(&mut runner, claims)?;
+        self.start_drivers(&mut runner)?;
+        runner.journal_tables()?;
+        let ran = match self.begin(&mut runner, dir, remarks) {
             Ok(new) => {
                 lock = new.or(lock);
-                Ok(run_trials(&plan.agenda, &mut stage))
+                Ok(run_trials(&plan.schedule, &mut runner))
             }
             Err(error) => Err(error),
         };
-        close(stage)?;
+        close(runner)?;
         let ended = ran?;
         drop(lock);
         observe(Event::WorkloadEnds { dir });
@@ -185,7 +184,7 @@ impl SharedRun<'_> {
         let mut targets = BTreeMap::new();
         for (name, server) in used {
             let purpose = Purpose::Run { run_id: self.run_id, claims };
-            let target = opening::open(self.job, spec, server, purpose, self.stop, observe)?;
+            let target = open_target(self.job, spec, server, purpose, self.stop, observe)?;
             targets.insert(name.clone(), target);
         }
         Ok(targets)
@@ -202,7 +201,7 @@ impl SharedRun<'_> {
         let primary = primary_of(job, targets);
         let axes = sweep(&job.experiment, plan.spec)?;
         let found = environment_of(targets);
-        let built = built::of_conditions(cells, &job.experiment, targets);
+        let built = built_servers(cells, &job.experiment, targets);
         let manifest = manifest(job, plan.spec, cells, axes, &plan.rules, found, primary);
         Ok(Manifest { built, ..manifest })
     }
@@ -217,15 +216,15 @@ impl SharedRun<'_> {
             workload: plan.spec,
             dir: plan.dir,
             earlier: &prepared.stored,
-            pace: Pace::new(estimates, &plan.agenda.remaining),
+            pace: Pace::new(estimates, &plan.schedule.remaining),
             // An interrupted run has the same, or was refused.
             primary: &prepared.stored.manifest.primary_metric,
-            open_ended: plan.agenda.rules.until_precise,
+            open_ended: plan.schedule.rules.until_precise,
         }));
     }
 
-    /// Makes the stage of the trials.
-    fn stage<'o>(
+    /// Makes the runner of the trials.
+    fn runner<'o>(
         &self,
         plan: &WorkloadPlan<'_>,
         prepared: Prepared,
@@ -265,10 +264,10 @@ impl SharedRun<'_> {
     }
 
     /// Starts the drivers, if the file or the command line names any.
-    fn start_drivers(&self, stage: &mut Live<'_>) -> Result<(), RunError> {
+    fn start_drivers(&self, runner: &mut Live<'_>) -> Result<(), RunError> {
         let Some(spec) = &self.job.drivers else { return Ok(()) };
         let names: Vec<&str> = self.servers.keys().map(String::as_str).collect();
-        stage.generators = drivers::start(spec, &names, stage, self.run_id, &self.drivers)?;
+        runner.generators = drivers::start(spec, &names, runner, self.run_id, &self.drivers)?;
         Ok(())
     }
 
@@ -276,20 +275,20 @@ impl SharedRun<'_> {
     /// of the results, or notes in it that the run continues. Returns the lock of a new one.
     fn begin(
         &self,
-        stage: &mut Live<'_>,
+        runner: &mut Live<'_>,
         dir: &Path,
         remarks: Vec<String>,
     ) -> Result<Option<LockFile>, RunError> {
-        let continues = stage.store.is_some();
-        stage.settle_slice_length(continues)?;
+        let continues = runner.store.is_some();
+        runner.settle_slice_length(continues)?;
         let text = stored_text(self.job, &params_of(self.servers));
-        if let Some(store) = &mut stage.store {
+        if let Some(store) = &mut runner.store {
             let warnings =
-                resume::record_resumption(self.job, store, &mut stage.stored, &text, remarks)?;
-            warnings.iter().for_each(|warning| (stage.observe)(Event::Warns(warning)));
+                resume::record_resumption(self.job, store, &mut runner.stored, &text, remarks)?;
+            warnings.iter().for_each(|warning| (runner.observe)(Event::Warns(warning)));
             return Ok(None);
         }
-        stage.store = Some(Store::create(dir, &text, &stage.stored.manifest)?);
+        runner.store = Some(Store::create(dir, &text, &runner.stored.manifest)?);
         Ok(Some(state::lock_results(dir)?))
     }
 
@@ -303,27 +302,27 @@ impl SharedRun<'_> {
 }
 
 /// Runs the trials that are left.
-fn run_trials(agenda: &Agenda, stage: &mut Live<'_>) -> Result<Ended, LiveError> {
-    let Agenda { plan, baselines, rules, done, .. } = agenda;
-    run_plan(plan, baselines, *rules, done, stage)
+fn run_trials(schedule: &Schedule, runner: &mut Live<'_>) -> Result<Ended, LiveError> {
+    let Schedule { plan, baselines, rules, done, .. } = schedule;
+    run_plan(plan, baselines, *rules, done, runner)
 }
 
 /// Removes what the workload created, and the journals unless changes are still in place.
-fn close(mut stage: Live<'_>) -> Result<(), RunError> {
-    stage.clean_up();
-    stage.finish()?;
+fn close(mut runner: Live<'_>) -> Result<(), RunError> {
+    runner.clean_up();
+    runner.finish()?;
     Ok(())
 }
 
 /// Claims known resources before the checks, which would refuse another experiment's changes without naming
 /// it.
-fn claim_and_check(stage: &mut Live<'_>, claims: &mut Claims) -> Result<(), RunError> {
-    let touched = stage.touched_before_check();
-    conflicts::claim(&touched, claims, &stage.run_id, &stage.experiment)?;
-    let touched = stage.check()?;
-    conflicts::claim(&touched, claims, &stage.run_id, &stage.experiment)?;
-    for warning in stage.refuse_other_runs()? {
-        (stage.observe)(Event::Warns(&warning));
+fn claim_and_check(runner: &mut Live<'_>, claims: &mut Claims) -> Result<(), RunError> {
+    let touched = runner.touched_before_check();
+    conflicts::claim(&touched, claims, &runner.run_id, &runner.experiment)?;
+    let touched = runner.check()?;
+    conflicts::claim(&touched, claims, &runner.run_id, &runner.experiment)?;
+    for warning in runner.refuse_other_runs()? {
+        (runner.observe)(Event::Warns(&warning));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The table that leads from a kind of workload to its code, and the work of an experiment prepared on a target's
 //! server.
 //!
-//! Next: `opening` prepares once per layer of the sweep; `validation` checks the keys where no server exists yet.
+//! Next: `servers` prepares once per layer of the sweep; `validation` checks the keys where no server exists yet.
 
 use std::sync::Arc;
 
@@ -147,7 +147,7 @@ fn commit(layer: Layer, place: &WorkPlace<'_>, admin: &mut Client) -> Result<Com
     Ok(commit)
 }
 
-/// Prepares `device` on the target's host; without one it runs on this machine, or `opening` refuses it.
+/// Prepares `device` on the target's host; without one it runs on this machine, or `servers` refuses it.
 fn device(layer: Layer, place: &WorkPlace<'_>) -> Result<Device, OpenError> {
     let target = place.target;
     let name = target.host.as_deref().unwrap_or(LOCAL);

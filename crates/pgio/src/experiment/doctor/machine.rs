@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::section::Section;
+use super::Section;
 use crate::config::experiment::HostSpec;
 use crate::experiment::trial_checks::FOREIGN_WARNING_SHARE;
 use crate::host::exec::{CommandLine, Exec, ExecError};

@@ -3,16 +3,13 @@
 //! One query gathers the facts; `settings` judges those that affect windows, `data` the data
 //! set. The doctor's connection announces no run and ends no session.
 
-mod settings;
-
 use std::path::Path;
 use std::time::Duration;
 
 use postgres::Client;
 
-use super::section::Section;
 use super::subject::{ServerAccess, Subject};
-use super::{data, storage};
+use super::{Section, data, settings, storage};
 use crate::experiment::admin::check_unpooled;
 use crate::experiment::application::controller;
 use crate::experiment::state;

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::Path;
 
-use super::section::Section;
+use super::Section;
 use crate::experiment::state;
 use crate::pg::words;
 use crate::treatment::journal::{self, JournalError};

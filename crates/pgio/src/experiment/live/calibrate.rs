@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Live;
 use crate::config::experiment::Weave;
-use crate::experiment::calibration::{self, CalibrationInput, Part};
+use crate::experiment::calibration::{self, CalibrationInput, CalibrationPart};
 use crate::experiment::error::LiveError;
 use crate::experiment::event::Event;
 use crate::pg::server;
@@ -119,7 +119,7 @@ impl Live<'_> {
         slice: Duration,
         counted: Duration,
         number: u64,
-    ) -> Result<Part, LiveError> {
+    ) -> Result<CalibrationPart, LiveError> {
         (self.observe)(Event::Calibrates { slice });
         let first = &self.cells[cells[0]];
         let (name, work) = (first.target.clone(), first.work);
@@ -148,7 +148,7 @@ impl Live<'_> {
             return Err((*failure.error).into());
         }
         let calls = outcome.conditions.iter().map(|condition| condition.call_time()).collect();
-        let turns = outcome.conditions.into_iter().map(|condition| condition.turns).collect();
-        Ok(Part { turns, calls })
+        let slices = outcome.conditions.into_iter().map(|condition| condition.turns).collect();
+        Ok(CalibrationPart { slices, calls })
     }
 }

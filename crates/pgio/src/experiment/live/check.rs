@@ -1,12 +1,12 @@
 //! The cells of an experiment and their check: refuses what cannot work, before anything is changed.
 //!
 //! A check prepares the treatments of each cell, and notes with each target what its conditions may change. The
-//! doctor and `--plan` check cells as well, without a stage.
+//! doctor and `--plan` check cells as well, without a runner.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::compatible;
+use super::joint;
 use super::session::{Controlled, context};
 use crate::config::experiment::{Checkpoint, Rules, Weave};
 use crate::experiment::background::{Neighbor, connections_beside};
@@ -101,8 +101,8 @@ pub fn check(
         for (number, name) in cell.targets().enumerate() {
             let prepared = match targets.get_mut(name) {
                 Some(target) => {
-                    let given = Given { cell, hosts, rules, neighbors, stop };
-                    check_on(&given, target, &mut taken, &mut all.any_tablespace)?
+                    let inputs = CheckInputs { cell, hosts, rules, neighbors, stop };
+                    check_on(&inputs, target, &mut taken, &mut all.any_tablespace)?
                 }
                 None => Vec::new(),
             };
@@ -114,7 +114,7 @@ pub fn check(
         }
         let names: Vec<&String> = cell.targets().collect();
         if names.len() > 1 {
-            compatible::check(&cell.title, &names, cell.work, targets)?;
+            joint::check(&cell.title, &names, cell.work, targets)?;
         }
     }
     let obstacle = || weave_obstacle(cells, &all, targets, rules);
@@ -133,7 +133,7 @@ pub fn check(
 }
 
 /// What the check of a cell on one of its servers needs.
-struct Given<'a> {
+struct CheckInputs<'a> {
     cell: &'a LiveCell,
     hosts: &'a Hosts,
     rules: &'a Rules,
@@ -143,12 +143,12 @@ struct Given<'a> {
 
 /// Checks a cell on one server. `taken` are the resources that its treatments change for earlier servers.
 fn check_on(
-    given: &Given<'_>,
+    inputs: &CheckInputs<'_>,
     target: &mut Target,
     taken: &mut BTreeSet<Resource>,
     any_tablespace: &mut bool,
 ) -> Result<Vec<Box<dyn Prepared>>, LiveError> {
-    let Given { cell, hosts, rules, neighbors, stop } = given;
+    let CheckInputs { cell, hosts, rules, neighbors, stop } = inputs;
     let mut control = Controlled::new(target);
     let mut context = context(target, &mut control, hosts, stop);
     let checked = if taken.is_empty() {

@@ -1,16 +1,20 @@
 //! Puts a condition in force on one of its servers, and undoes it there.
 //!
-//! A condition of several servers is put in force on one after the other; `beside` holds the journals of the
-//! further ones.
+//! A condition of several servers is put in force on one after the other. A journal's steps are undone on one
+//! server, so each has a journal of its own: the first server's is named after the run, those of [`FurtherServers`]
+//! after run and target.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use super::Live;
-use super::messages::{not_awaited, rewritten};
 use super::session::{Controlled, context, refresh_storage, renew_session};
 use crate::experiment::error::LiveError;
 use crate::experiment::event::Event;
 use crate::pg::server::{self, ServerNode};
-use crate::treatment::journal::UndoTarget;
-use crate::treatment::{self, OnConflict, Restored, TreatmentError, Undone};
+use crate::treatment::journal::{Journal, UndoTarget};
+use crate::treatment::{self, InForce, OnConflict, Record, Restored, TreatmentError, Undone};
+use pgio_results::model::Warning;
 
 impl Live<'_> {
     /// Puts a cell's condition in force on one of its servers.
@@ -41,7 +45,7 @@ impl Live<'_> {
         let (prepared, journal, in_force) = if is_first {
             (&self.checked.prepared[cell], &mut self.journal, &mut self.in_force)
         } else {
-            let (journal, in_force) = self.further_servers.of(&self.run_id, name);
+            let (journal, in_force) = self.further_servers.journal_and_in_force(&self.run_id, name);
             (&self.checked.prepared_further[&(cell, name.to_owned())], journal, in_force)
         };
         let turned = journal.set_target(undo_target).map_err(TreatmentError::from);
@@ -66,7 +70,7 @@ impl Live<'_> {
         let (journal, in_force) = if is_first {
             (&mut self.journal, &mut self.in_force)
         } else {
-            self.further_servers.of(&self.run_id, name)
+            self.further_servers.journal_and_in_force(&self.run_id, name)
         };
         if journal.open_steps().is_empty() {
             in_force.clear();
@@ -99,4 +103,55 @@ impl Live<'_> {
             Ok(())
         }
     }
+}
+
+/// What is in force on the further servers of a condition, and their journals, by target; empty for conditions on one
+/// server.
+#[derive(Debug)]
+pub struct FurtherServers {
+    journal_dir: PathBuf,
+    journals: BTreeMap<String, Journal>,
+    in_force: BTreeMap<String, Vec<Box<dyn InForce>>>,
+}
+
+impl FurtherServers {
+    pub fn new(journal_dir: &Path) -> FurtherServers {
+        let journal_dir = journal_dir.to_owned();
+        FurtherServers { journal_dir, journals: BTreeMap::new(), in_force: BTreeMap::new() }
+    }
+
+    /// Returns the treatments in force on a server, whose resources the caller then holds.
+    pub(super) fn take(&mut self, name: &str) -> Vec<Box<dyn InForce>> {
+        self.in_force.remove(name).unwrap_or_default()
+    }
+
+    pub(super) fn take_journals(&mut self) -> impl Iterator<Item = Journal> {
+        std::mem::take(&mut self.journals).into_values()
+    }
+
+    fn journal_and_in_force(
+        &mut self,
+        run: &str,
+        name: &str,
+    ) -> (&mut Journal, &mut Vec<Box<dyn InForce>>) {
+        let new = || Journal::new(&self.journal_dir, &format!("{run}-{name}"));
+        let journal = self.journals.entry(name.to_owned()).or_insert_with(new);
+        (journal, self.in_force.entry(name.to_owned()).or_default())
+    }
+}
+
+fn not_awaited(step: &Record) -> Warning {
+    Warning::new(
+        format!("{step} was restored; pgio did not wait for follow-up work such as a resync"),
+        "a second signal, such as Ctrl-C, ended the wait",
+        "check its state, for example with `drbdadm status`",
+    )
+}
+
+fn rewritten(step: &Record) -> Warning {
+    Warning::new(
+        format!("{step} was restored, but its file is not byte for byte as it was"),
+        treatment::REWRITTEN,
+        "rewrite lost comments if you need them",
+    )
 }

@@ -9,14 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 
-use super::stage::{Decision, Ended, Invalid, LastAttempt, Rules, Stage, StoredAttempts};
-use super::validity::Validity;
+use super::{Decision, Ended, Invalid, LastAttempt, NoneValid, Rules, Runner, StoredAttempts};
 use crate::experiment::plan::Planned;
 use crate::rng::{SplitMix64, derive};
 use pgio_results::model::Outcome;
 
 /// Number of consecutive failures that end the run.
 const FAILURES_IN_A_ROW: u32 = 3;
+/// Number of whole blocks without a valid trial that end a run.
+const BLOCKS_WITHOUT_VALID: u32 = 2;
 
 /// What blocks pass on to those after them: the burn-in, and what ends a run early, counted over its trials so far.
 #[derive(Debug, Default)]
@@ -26,7 +27,6 @@ pub(super) struct RunTally {
     pub(super) burn_in: Option<Planned>,
     /// Failed trials in a row.
     pub(super) failures: u32,
-    /// Whether any trial is valid.
     pub(super) validity: Validity,
 }
 
@@ -34,28 +34,28 @@ pub(super) struct RunTally {
 type Attempts = BTreeMap<usize, LastAttempt>;
 
 /// Returns how the loop ended; none if it continues.
-pub(super) fn run<S: Stage>(
+pub(super) fn run<R: Runner>(
     block: &[Planned],
     baselines: &[usize],
     rules: Rules,
     done: &StoredAttempts,
     tally: &mut RunTally,
-    stage: &mut S,
-) -> Result<Option<Ended>, S::Error> {
+    runner: &mut R,
+) -> Result<Option<Ended>, R::Error> {
     let RunTally { burn_in, failures, validity } = tally;
     let number = block[0].block;
-    let mut turn = due_trials(block, baselines, done);
+    let mut pass = due_trials(block, baselines, done);
     let mut attempts = done.last_attempts(number);
     // In the planned order, a baseline whose first pairs stay would come before all that is missing.
     let mut position = block.iter().map(|planned| planned.position).max().unwrap_or(0);
-    if turn.len() < block.len() && turn.iter().any(|planned| planned.attempt > 0) {
-        draw_order(&mut turn, rules.seed);
-        renumber(&mut turn, &mut position);
+    if pass.len() < block.len() && pass.iter().any(|planned| planned.attempt > 0) {
+        draw_order(&mut pass, rules.seed);
+        renumber(&mut pass, &mut position);
     }
     // Complete blocks stay as they are; only the interrupted block is repaired.
-    if turn.is_empty() && number < done.last_block() {
+    if pass.is_empty() && number < done.last_block() {
         if validity.lacks_valid_trial() {
-            validity.add_stored(&attempts, &stage.invalid_trials(number));
+            validity.add_stored(&attempts, &runner.invalid_trials(number));
         }
         return Ok(None);
     }
@@ -63,17 +63,17 @@ pub(super) fn run<S: Stage>(
     let mut made: Vec<(usize, LastAttempt)> = Vec::new();
     let mut given_up = BTreeSet::new();
     loop {
-        for shared in windows(&mut turn, baselines, stage.weaves()) {
+        for shared in windows(&mut pass, baselines, runner.weaves()) {
             if let Some(first) = burn_in.take()
-                && let (_, Some(ended)) = run_window(&[first], failures, stage)?
+                && let (_, Some(ended)) = run_window(&[first], failures, runner)?
             {
                 return Ok(Some(ended));
             }
-            let (complete, ended) = run_window(shared, failures, stage)?;
+            let (complete, ended) = run_window(shared, failures, runner)?;
             if ended.is_some() {
                 return Ok(ended);
             }
-            if let Some(why) = stage.outgrown(number) {
+            if let Some(why) = runner.outgrown(number) {
                 return Ok(Some(Ended::Outgrown(why)));
             }
             for (planned, complete) in shared.iter().zip(complete) {
@@ -84,10 +84,10 @@ pub(super) fn run<S: Stage>(
                 made.push((planned.cell, last));
             }
         }
-        let invalid = stage.invalid_trials(number);
-        turn = repair(block, baselines, rules, &attempts, &invalid, &mut given_up, stage);
-        renumber(&mut turn, &mut position);
-        if turn.is_empty() {
+        let invalid = runner.invalid_trials(number);
+        pass = repair(block, baselines, rules, &attempts, &invalid, &mut given_up, runner);
+        renumber(&mut pass, &mut position);
+        if pass.is_empty() {
             validity.add_stored(&done.last_attempts(number), &invalid);
             validity.add_block(&made, &invalid);
             return Ok(None);
@@ -98,16 +98,16 @@ pub(super) fn run<S: Stage>(
 /// Sorts the trials into windows: one each, or one for each baseline with its conditions. Shared windows are in the
 /// order of their first trials, so that their order is drawn as well: in a fixed one, drift within a block would fall on
 /// the same points each time.
-fn windows<'a>(turn: &'a mut [Planned], baselines: &[usize], weaves: bool) -> Vec<&'a [Planned]> {
+fn windows<'a>(pass: &'a mut [Planned], baselines: &[usize], weaves: bool) -> Vec<&'a [Planned]> {
     if weaves {
         let mut first = BTreeMap::new();
-        for (at, planned) in turn.iter().enumerate() {
+        for (at, planned) in pass.iter().enumerate() {
             first.entry(baselines[planned.cell]).or_insert(at);
         }
-        turn.sort_by_key(|planned| first[&baselines[planned.cell]]);
-        turn.chunk_by(|a, b| baselines[a.cell] == baselines[b.cell]).collect()
+        pass.sort_by_key(|planned| first[&baselines[planned.cell]]);
+        pass.chunk_by(|a, b| baselines[a.cell] == baselines[b.cell]).collect()
     } else {
-        turn.chunks(1).collect()
+        pass.chunks(1).collect()
     }
 }
 
@@ -162,16 +162,16 @@ fn next_round(baseline: usize, baselines: &[usize], attempts: &Attempts) -> u32 
 }
 
 /// Draws the order of trials that are measured again.
-fn draw_order(turn: &mut [Planned], seed: u64) {
-    if let Some(round) = turn.iter().map(|t| t.attempt).max() {
-        let of_block = derive(seed, "repair", u64::from(turn[0].block));
-        SplitMix64::new(derive(of_block, "round", u64::from(round))).shuffle(turn);
+fn draw_order(pass: &mut [Planned], seed: u64) {
+    if let Some(round) = pass.iter().map(|t| t.attempt).max() {
+        let of_block = derive(seed, "repair", u64::from(pass[0].block));
+        SplitMix64::new(derive(of_block, "round", u64::from(round))).shuffle(pass);
     }
 }
 
 /// Positions in the block continue after the planned trials.
-fn renumber(turn: &mut [Planned], last: &mut u32) {
-    for planned in turn {
+fn renumber(pass: &mut [Planned], last: &mut u32) {
+    for planned in pass {
         *last += 1;
         planned.position = *last;
     }
@@ -230,56 +230,56 @@ pub(super) fn is_unrepaired(
 }
 
 /// Returns what to repeat after this round, in random order.
-fn repair<S: Stage>(
+fn repair<R: Runner>(
     block: &[Planned],
     baselines: &[usize],
     rules: Rules,
     attempts: &Attempts,
     invalid: &[Invalid],
     given_up: &mut BTreeSet<usize>,
-    stage: &mut S,
+    runner: &mut R,
 ) -> Vec<Planned> {
-    let mut turn: Vec<Planned> = Vec::new();
+    let mut pass: Vec<Planned> = Vec::new();
     for BrokenPair { planned, attempt, completed, why, checks } in
         broken_pairs(block, baselines, attempts, invalid)
     {
         if completed <= rules.repeats {
             let round = next_round(baselines[planned.cell], baselines, attempts);
             let again = planned.with_attempt(round);
-            stage.report_decision(Decision::Repeats { planned: &again, why: &why, checks });
-            turn.push(again);
+            runner.report_decision(Decision::Repeats { planned: &again, why: &why, checks });
+            pass.push(again);
         } else if given_up.insert(planned.cell) {
-            stage.report_decision(Decision::Excludes {
+            runner.report_decision(Decision::Excludes {
                 planned: &planned.with_attempt(attempt),
                 why: &why,
             });
         }
     }
     for planned in block.iter().filter(|p| baselines[p.cell] == p.cell) {
-        let beside = turn.iter().find(|t| baselines[t.cell] == planned.cell);
-        let known = turn.iter().any(|t| t.cell == planned.cell);
+        let beside = pass.iter().find(|t| baselines[t.cell] == planned.cell);
+        let known = pass.iter().any(|t| t.cell == planned.cell);
         if let (Some(attempt), false) = (beside.map(|t| t.attempt), known) {
             let again = planned.with_attempt(attempt);
-            stage.report_decision(Decision::RepeatsBaseline { planned: &again });
-            turn.push(again);
+            runner.report_decision(Decision::RepeatsBaseline { planned: &again });
+            pass.push(again);
         }
     }
-    draw_order(&mut turn, rules.seed);
-    turn
+    draw_order(&mut pass, rules.seed);
+    pass
 }
 
 /// Undoes the condition if a panic unwinds the stack past [`run_window`]'s own undo. The journal keeps what is not
 /// undone, as after a kill.
-struct UndoOnPanic<'a, S: Stage> {
-    stage: &'a mut S,
+struct UndoOnPanic<'a, R: Runner> {
+    runner: &'a mut R,
     planned: &'a Planned,
 }
 
-impl<S: Stage> Drop for UndoOnPanic<'_, S> {
+impl<R: Runner> Drop for UndoOnPanic<'_, R> {
     fn drop(&mut self) {
         if thread::panicking() {
             // Nobody is left to receive an error. A second panic, such as that of an observer, would abort here.
-            let undo = AssertUnwindSafe(|| self.stage.undo(self.planned));
+            let undo = AssertUnwindSafe(|| self.runner.undo(self.planned));
             let _ = panic::catch_unwind(undo);
         }
     }
@@ -287,36 +287,36 @@ impl<S: Stage> Drop for UndoOnPanic<'_, S> {
 
 /// Runs one trial, or several that share a woven window. Returns whether each is complete, and how the loop ended if
 /// it did.
-fn run_window<S: Stage>(
+fn run_window<R: Runner>(
     shared: &[Planned],
     failures: &mut u32,
-    stage: &mut S,
-) -> Result<(Vec<bool>, Option<Ended>), S::Error> {
+    runner: &mut R,
+) -> Result<(Vec<bool>, Option<Ended>), R::Error> {
     let interrupted = (Vec::new(), Some(Ended::Interrupted));
     let first = &shared[0];
-    if stage.stop_requested() {
+    if runner.stop_requested() {
         return Ok(interrupted);
     }
     let stored = {
-        let guard = UndoOnPanic { stage: &mut *stage, planned: first };
-        let stage = &mut *guard.stage;
-        let reset = stage.reset(first);
+        let guard = UndoOnPanic { runner: &mut *runner, planned: first };
+        let runner = &mut *guard.runner;
+        let reset = runner.reset(first);
         // A stopped load is not an error, but there is nothing to measure.
-        if stage.stop_requested() {
+        if runner.stop_requested() {
             return Ok(interrupted);
         }
         let measured = reset.and_then(|()| match shared {
-            [alone] => stage.put_in_force(alone).map(|()| vec![stage.run_trial(alone)]),
-            several => stage.weave(several),
+            [alone] => runner.put_in_force(alone).map(|()| vec![runner.run_trial(alone)]),
+            several => runner.weave(several),
         });
         measured.and_then(|trials| {
-            trials.iter().try_for_each(|trial| stage.store(trial))?;
+            trials.iter().try_for_each(|trial| runner.store(trial))?;
             Ok(trials.into_iter().map(|trial| trial.outcome).collect::<Vec<Outcome>>())
         })
     };
-    let undone = stage.undo(first);
+    let undone = runner.undo(first);
     match stored {
-        Err(error) if S::is_stop(&error) => undone.map(|()| interrupted),
+        Err(error) if R::is_stop(&error) => undone.map(|()| interrupted),
         // What is still in place is named with the error, by its journal.
         Err(error) => Err(error),
         Ok(outcomes) => undone.map(|()| {
@@ -324,4 +324,57 @@ fn run_window<S: Stage>(
             (complete, record_outcome(outcomes, failures))
         }),
     }
+}
+
+/// Whether any trial is valid so far; a run without one ends early.
+///
+/// What makes every trial of two blocks invalid, repeats included, rarely ends by itself: a busy host, a
+/// setting that no condition declares. Going on would take hours and answer nothing. The rule is
+/// conservative: one valid trial of any condition, also one of an earlier run that is continued, keeps
+/// the run going to its end. A continued run gets two blocks of its own first, because the cause may be
+/// gone. Trials that only failed are left to the rule of three failures in a row.
+#[derive(Debug, Default)]
+pub(super) struct Validity {
+    any_valid: bool,
+    /// The trials made by this run.
+    own_trials: NoneValid,
+}
+
+impl Validity {
+    /// Whether no trial is known to be valid yet.
+    fn lacks_valid_trial(&self) -> bool {
+        !self.any_valid
+    }
+
+    /// Adds the last attempts of a block that an earlier run stored.
+    fn add_stored(&mut self, stored: &BTreeMap<usize, LastAttempt>, invalid: &[Invalid]) {
+        self.any_valid |= stored.iter().any(|(cell, last)| is_valid(*cell, *last, invalid));
+    }
+
+    /// Adds all attempts that this run made in one block.
+    fn add_block(&mut self, attempts: &[(usize, LastAttempt)], invalid: &[Invalid]) {
+        self.any_valid |= attempts.iter().any(|(cell, last)| is_valid(*cell, *last, invalid));
+        self.own_trials.blocks += u32::from(!attempts.is_empty());
+        self.own_trials.trials += attempts.len();
+        self.own_trials.failed += attempts.iter().filter(|(_, last)| !last.complete).count();
+        let is_own = |i: &&Invalid| attempts.iter().any(|(cell, last)| is_attempt(i, *cell, *last));
+        for check in invalid.iter().filter(is_own).flat_map(|i| &i.checks) {
+            *self.own_trials.checks.entry(check.clone()).or_default() += 1;
+        }
+    }
+
+    /// Returns what was found if the run must end.
+    pub(super) fn none_valid(&self) -> Option<NoneValid> {
+        let NoneValid { blocks, trials, failed, .. } = self.own_trials;
+        let ends = !self.any_valid && blocks >= BLOCKS_WITHOUT_VALID && trials > failed;
+        ends.then(|| self.own_trials.clone())
+    }
+}
+
+fn is_attempt(invalid: &Invalid, cell: usize, last: LastAttempt) -> bool {
+    (invalid.cell, invalid.attempt) == (cell, last.attempt)
+}
+
+fn is_valid(cell: usize, last: LastAttempt, invalid: &[Invalid]) -> bool {
+    last.complete && !invalid.iter().any(|i| is_attempt(i, cell, last))
 }

@@ -1,6 +1,5 @@
-mod none_valid;
+#[path = "resume_tests.rs"]
 mod resuming;
-mod weaving;
 
 use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
@@ -44,7 +43,7 @@ struct Fake {
     failing: Option<usize>,
 }
 
-impl Stage for Fake {
+impl Runner for Fake {
     type Error = String;
 
     fn reset(&mut self, p: &Planned) -> Result<(), String> {
@@ -80,19 +79,19 @@ impl Stage for Fake {
         self.weaves
     }
 
-    fn weave(&mut self, turn: &[Planned]) -> Result<Vec<Trial>, String> {
+    fn weave(&mut self, shared: &[Planned]) -> Result<Vec<Trial>, String> {
         let outcome = self.outcomes.pop().unwrap_or(Outcome::Complete);
         let failing = self.failing.take();
-        let mut sorted: Vec<String> = turn.iter().map(|p| p.cell.to_string()).collect();
+        let mut sorted: Vec<String> = shared.iter().map(|p| p.cell.to_string()).collect();
         sorted.sort();
-        self.block = turn[0].block;
-        self.attempts.extend(turn.iter().map(|p| (p.cell, p.attempt)));
-        self.log.push(format!("weave {} attempt {}", sorted.join(" "), turn[0].attempt));
+        self.block = shared[0].block;
+        self.attempts.extend(shared.iter().map(|p| (p.cell, p.attempt)));
+        self.log.push(format!("weave {} attempt {}", sorted.join(" "), shared[0].attempt));
         let outcome_of = |planned: &Planned| match failing {
             Some(cell) if cell == planned.cell => Outcome::Failed { error: "gone".to_owned() },
             _ => outcome.clone(),
         };
-        Ok(turn.iter().map(|p| Trial { outcome: outcome_of(p), ..blank() }).collect())
+        Ok(shared.iter().map(|p| Trial { outcome: outcome_of(p), ..blank() }).collect())
     }
 
     fn store(&mut self, _: &Trial) -> Result<(), String> {
@@ -398,4 +397,145 @@ fn a_burn_in_trial_is_repeated_unless_it_is_complete_or_nothing_is_left() {
         assert_eq!(fake.trials().len(), left);
         assert_eq!(fake.trials().first().copied(), first);
     }
+}
+
+/// Two cells, both always invalid.
+fn hopeless() -> Fake {
+    Fake { invalid: vec![vec![0, 1]; 99], ..Fake::default() }
+}
+
+fn none_valid(blocks: u32, trials: usize) -> Result<Ended, String> {
+    let checks = BTreeMap::from([("steal".to_owned(), trials)]);
+    Ok(Ended::NoneValid(NoneValid { blocks, trials, failed: 0, checks }))
+}
+
+#[test]
+fn two_blocks_without_a_valid_trial_end_the_run_after_their_repeats() {
+    let mut fake = hopeless();
+    assert_eq!(fake.run(2, 6, FIXED), none_valid(2, 12));
+    assert_eq!(fake.trials().len(), 2 * 2 * 3);
+    let mut fake = hopeless();
+    assert_eq!(fake.run(2, 6, Rules { repeats: 0, ..FIXED }), none_valid(2, 4));
+    // With a precision, no further block is added.
+    let rules = Rules { blocks: 2, until_precise: true, ..FIXED };
+    let mut fake = hopeless();
+    assert_eq!(fake.run(2, 6, rules), none_valid(2, 12));
+    assert!(!fake.log.iter().any(|l| l.starts_with("block ")));
+}
+
+#[test]
+fn a_planned_run_of_two_blocks_completes_without_valid_trials() {
+    assert_eq!(hopeless().run(2, 2, Rules { blocks: 2, ..FIXED }), Ok(Ended::Complete));
+}
+
+#[test]
+fn one_valid_trial_keeps_the_run_going() {
+    let mut fake = Fake { invalid: vec![vec![1]; 99], ..Fake::default() };
+    assert_eq!(fake.run(2, 6, FIXED), Ok(Ended::Complete));
+    // Valid in the last repeat of the second block alone.
+    let mut checks = vec![vec![0, 1]; 99];
+    checks[5] = vec![1];
+    let mut fake = Fake { invalid: checks, ..Fake::default() };
+    assert_eq!(fake.run(2, 6, FIXED), Ok(Ended::Complete));
+}
+
+#[test]
+fn a_continued_run_has_two_blocks_of_its_own_and_keeps_what_was_valid() {
+    let plan = plan(2, 6, 1);
+    let of = |blocks: u32| {
+        let both = (1..=blocks).flat_map(|block| [((block, 0, 2), true), ((block, 1, 2), true)]);
+        StoredAttempts(both.collect())
+    };
+    let rules = Rules { repeats: 0, ..FIXED };
+    let go_on = |done: &StoredAttempts, fake: &mut Fake| run(&plan, &[0, 0], rules, done, fake);
+    let mut fake = Fake { earlier_invalid: true, ..hopeless() };
+    assert_eq!(go_on(&of(2), &mut fake), none_valid(2, 4));
+    let mut fake = hopeless();
+    assert_eq!(go_on(&of(2), &mut fake), Ok(Ended::Complete));
+    assert_eq!(fake.trials().len(), 4 * 2);
+}
+
+#[test]
+fn failed_trials_alone_end_the_run_after_three_in_a_row() {
+    let failed = || Outcome::Failed { error: "gone".to_owned() };
+    let mut fake = Fake { outcomes: vec![failed(), failed(), failed()], ..Fake::default() };
+    assert_eq!(fake.run(1, 6, FIXED), Ok(Ended::Failing("gone".to_owned())));
+    // Beside invalid trials they are counted.
+    let outcomes = vec![failed(), Outcome::Complete, failed(), Outcome::Complete];
+    let mut fake = Fake { outcomes, invalid: vec![vec![0]; 9], ..Fake::default() };
+    let rules = Rules { repeats: 0, ..FIXED };
+    let alone = [0; 2];
+    let plan: Vec<Planned> = (1..=6)
+        .flat_map(|block| [1, 0].map(|cell| Planned { block, position: 1, cell, attempt: 0 }))
+        .collect();
+    let ended = run(&plan, &alone, rules, &StoredAttempts::default(), &mut fake);
+    let checks = BTreeMap::from([("steal".to_owned(), 2)]);
+    let expected = NoneValid { blocks: 2, trials: 4, failed: 2, checks };
+    assert_eq!(ended, Ok(Ended::NoneValid(expected)));
+}
+
+#[test]
+fn a_woven_block_is_one_window_and_every_trial_is_stored() {
+    let mut fake = Fake { weaves: true, ..Fake::default() };
+    assert_eq!(fake.run(3, 2, FIXED), Ok(Ended::Complete));
+    let stored = fake.log.iter().filter(|l| *l == "store").count();
+    let woven = fake.log.iter().filter(|l| *l == "weave 0 1 2 attempt 0").count();
+    assert_eq!((woven, stored), (2, 6), "{:?}", fake.log);
+}
+
+#[test]
+fn each_baseline_is_woven_with_its_own_conditions() {
+    let mut fake = Fake { weaves: true, ..Fake::default() };
+    run(&plan(4, 1, 1), &[0, 0, 2, 2], FIXED, &StoredAttempts::default(), &mut fake).unwrap();
+    let woven: Vec<&String> = fake.log.iter().filter(|l| l.starts_with("weave")).collect();
+    assert_eq!(woven, ["weave 0 1 attempt 0", "weave 2 3 attempt 0"]);
+}
+
+/// In a fixed order, a machine that becomes slower within a block would slow the same points each time.
+#[test]
+fn the_points_of_a_woven_sweep_are_in_the_order_that_was_drawn() {
+    let planned = plan(4, 8, 1);
+    let mut fake = Fake { weaves: true, ..Fake::default() };
+    let rules = Rules { blocks: 8, ..FIXED };
+    run(&planned, &[0, 0, 2, 2], rules, &StoredAttempts::default(), &mut fake).unwrap();
+    let woven: Vec<&str> = fake
+        .log
+        .iter()
+        .filter_map(|l| l.strip_prefix("weave ")?.strip_suffix(" attempt 0"))
+        .collect();
+    let drawn = |block: &[Planned]| {
+        if block[0].cell < 2 { ["0 1", "2 3"] } else { ["2 3", "0 1"] }
+    };
+    let expected: Vec<&str> = planned.chunks(4).flat_map(drawn).collect();
+    assert_eq!(woven, expected);
+    for order in [["0 1", "2 3"], ["2 3", "0 1"]] {
+        assert!(woven.chunks(2).any(|windows| *windows == order), "{order:?} in {woven:?}");
+    }
+}
+
+#[test]
+fn a_repair_of_a_woven_block_weaves_the_broken_pair() {
+    let mut fake = Fake { weaves: true, invalid: vec![vec![2]], ..Fake::default() };
+    fake.run(3, 1, FIXED).unwrap();
+    let woven: Vec<&String> = fake.log.iter().filter(|l| l.starts_with("weave")).collect();
+    assert_eq!(woven, ["weave 0 1 2 attempt 0", "weave 0 2 attempt 1"]);
+}
+
+#[test]
+fn a_woven_block_that_fails_is_stored_and_counts_as_one_failure() {
+    let failed = || Outcome::Failed { error: "gone".to_owned() };
+    let outcomes = vec![failed(), failed(), failed()];
+    let mut fake = Fake { weaves: true, outcomes, ..Fake::default() };
+    assert_eq!(fake.run(2, 9, FIXED), Ok(Ended::Failing("gone".to_owned())));
+    assert_eq!(fake.log.iter().filter(|l| *l == "store").count(), 6);
+}
+
+/// The others are invalid, since their window ended early, and are measured again without it.
+#[test]
+fn a_condition_that_fails_in_a_woven_block_is_not_repeated_with_the_others() {
+    let invalid = vec![vec![0, 2]];
+    let mut fake = Fake { weaves: true, failing: Some(1), invalid, ..Fake::default() };
+    assert_eq!(fake.run(3, 1, FIXED), Ok(Ended::Complete));
+    let woven: Vec<&String> = fake.log.iter().filter(|l| l.starts_with("weave")).collect();
+    assert_eq!(woven, ["weave 0 1 2 attempt 0", "weave 0 2 attempt 1"]);
 }

@@ -23,7 +23,7 @@ use pgio_results::series::{Series, Track};
 use pgio_results::telemetry::{Telemetry, Waits};
 
 /// One server's trial.
-pub(super) struct Part<'a> {
+pub(super) struct ServerTrial<'a> {
     pub(super) name: &'a str,
     pub(super) request: &'a Request<'a>,
     pub(super) measured: TrialResult,
@@ -52,18 +52,18 @@ const WEIGHTED: &[(&str, &str)] = &[
     ("wal_fpi_share", "wal_bytes_per_second"),
 ];
 
-/// `in_force` are the treatments of each server, in the order of the parts.
+/// `in_force` are the treatments of each server, in the order of the servers.
 pub(super) fn combine(
-    mut parts: Vec<Part<'_>>,
+    mut servers: Vec<ServerTrial<'_>>,
     observations: Option<HostObservations>,
     asked: &[&str],
     in_force: &[Vec<Box<dyn InForce>>],
 ) -> TrialResult {
-    judge_flushes(&mut parts, observations.as_ref());
-    let request = parts[0].request;
-    let trials: Vec<(&str, &Trial)> = parts.iter().map(|p| (p.name, &p.measured.trial)).collect();
+    judge_flushes(&mut servers, observations.as_ref());
+    let request = servers[0].request;
+    let trials: Vec<(&str, &Trial)> = servers.iter().map(|p| (p.name, &p.measured.trial)).collect();
     let mut trial = trials[0].1.clone();
-    trial.seed = parts.iter().map(|p| p.request.seed).fold(0, |all, seed| all ^ seed);
+    trial.seed = servers.iter().map(|p| p.request.seed).fold(0, |all, seed| all ^ seed);
     trial.outcome = outcome(&trials);
     trial.window.seconds = trials.iter().map(|(_, t)| t.window.seconds).fold(0.0, f64::max);
     trial.metrics = BTreeMap::new();
@@ -85,20 +85,20 @@ pub(super) fn combine(
     }
     let is_whole = trial.outcome == Outcome::Complete && !trial_checks::lost_a_driver(&trial);
     if is_whole {
-        add_metrics(&mut trial, request, &parts);
+        add_metrics(&mut trial, request, &servers);
     }
-    trial.targets = parts.iter().map(|p| (p.name.to_owned(), result(p))).collect();
+    trial.targets = servers.iter().map(|p| (p.name.to_owned(), result(p))).collect();
     if is_whole {
         add_shares(&mut trial, asked);
         add_start_check(&mut trial);
-        let servers = trials.iter().zip(in_force).map(|((_, own), treatments)| {
+        let treated = trials.iter().zip(in_force).map(|((_, own), treatments)| {
             trial_checks::ServerTreatments { evidence: &own.evidence, treatments }
         });
-        let servers: Vec<_> = servers.collect();
-        trial_checks::judge_shared(&mut trial, request.declared, &servers);
+        let treated: Vec<_> = treated.collect();
+        trial_checks::judge_shared(&mut trial, request.declared, &treated);
     }
     let mut error = None;
-    for Part { name, measured, .. } in parts {
+    for ServerTrial { name, measured, .. } in servers {
         let all_series = series.get_or_insert_with(|| Series::new(trial.window.seconds));
         add_tracks(all_series, name, measured.series);
         error = error.or(measured.error);
@@ -107,10 +107,10 @@ pub(super) fn combine(
 }
 
 /// Judges the flushes of each server, by its own probes and what was observed on its host.
-fn judge_flushes(parts: &mut [Part<'_>], observations: Option<&HostObservations>) {
+fn judge_flushes(servers: &mut [ServerTrial<'_>], observations: Option<&HostObservations>) {
     let hosts = observations.map(|found| found.telemetry.hosts.clone()).unwrap_or_default();
-    for part in parts.iter_mut().filter(|p| p.request.workload.commits_wait_for_flush()) {
-        let trial = &mut part.measured.trial;
+    for server in servers.iter_mut().filter(|p| p.request.workload.commits_wait_for_flush()) {
+        let trial = &mut server.measured.trial;
         let check = trial_checks::flushes(trial, &hosts);
         trial.checks.extend(check);
     }
@@ -141,8 +141,8 @@ fn add_start_check(trial: &mut Trial) {
     }
 }
 
-fn result(part: &Part<'_>) -> TargetResult {
-    let trial = &part.measured.trial;
+fn result(server: &ServerTrial<'_>) -> TargetResult {
+    let trial = &server.measured.trial;
     TargetResult {
         server: trial.server.clone(),
         seconds: trial.window.seconds,
@@ -154,22 +154,22 @@ fn result(part: &Part<'_>) -> TargetResult {
         database: trial.database.clone(),
         telemetry: trial.telemetry.clone(),
         environment: (*trial.environment).clone(),
-        clock: part.request.member.as_ref().and_then(|member| member.record().clock()),
+        clock: server.request.member.as_ref().and_then(|member| member.record().clock()),
     }
 }
 
-fn add_metrics(trial: &mut Trial, request: &Request<'_>, parts: &[Part<'_>]) {
+fn add_metrics(trial: &mut Trial, request: &Request<'_>, servers: &[ServerTrial<'_>]) {
     let mut totals = Totals::default();
-    for member in parts.iter().filter_map(|part| part.request.member.as_ref()) {
+    for member in servers.iter().filter_map(|server| server.request.member.as_ref()) {
         totals.merge(&member.record().totals);
     }
     let seconds = trial.window.seconds;
     record_totals(request.workload.as_ref(), trial, totals, seconds);
     let values = |name: &str| -> Option<Vec<f64>> {
-        parts.iter().map(|part| part.measured.trial.metrics.get(name)?.value).collect()
+        servers.iter().map(|server| server.measured.trial.metrics.get(name)?.value).collect()
     };
     for name in ADDED {
-        let known = parts.iter().any(|part| part.measured.trial.metrics.contains_key(*name));
+        let known = servers.iter().any(|server| server.measured.trial.metrics.contains_key(*name));
         if known {
             put(&mut trial.metrics, name, values(name).map(|all| all.iter().sum()));
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use postgres::Client;
 
-use super::rendezvous::Member;
+use super::joint::RendezvousMember;
 use crate::config::experiment::Checkpoint;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
@@ -41,7 +41,7 @@ pub struct Request<'a> {
     pub server_host: Option<&'a str>,
     pub private: bool,
     /// Its part in a joint window; none: the window is its own.
-    pub member: Option<Arc<Member>>,
+    pub member: Option<Arc<RendezvousMember>>,
     /// Which processes generate the load.
     pub generator: Generator,
 }

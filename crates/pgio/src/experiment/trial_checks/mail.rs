@@ -1,6 +1,6 @@
 //! Checks whether mail was accepted as offered: refusals, missing answers, and the rate.
 
-use super::open_loop::check_reached;
+use super::check_reached;
 use pgio_results::checks::remedy;
 use pgio_results::model::{Check, Trial};
 

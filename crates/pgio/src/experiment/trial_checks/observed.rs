@@ -1,20 +1,16 @@
-//! Checks of telemetry: foreign load ([`foreign`]), pgio itself, clocks, caches.
+//! Checks of telemetry: foreign load (`foreign`), pgio itself, clocks, caches.
 //!
 //! Thresholds are shares that a careful reader would call small or large, not results of a test;
 //! each message gives the figure, so that a reader may judge otherwise. What was not observed is not
 //! judged.
 
-mod drivers;
-mod foreign;
-mod foreign_io;
-
-use self::drivers::{CLIENT_SHARE, DRIVER_CORES};
-pub(in crate::experiment) use self::foreign::FOREIGN_WARNING_SHARE;
-use self::foreign::{percent, worst};
+use super::foreign::{self, percent, worst};
+use super::foreign_io;
 use crate::host::drbd::loss::CONGESTED_REMEDY;
 use crate::host::drbd::{is_behind, is_resync};
 use crate::host::{LOCAL, called};
 use pgio_results::checks::remedy;
+use pgio_results::drivers::DriverPart;
 use pgio_results::model::{Check, Trial};
 use pgio_results::series::Series;
 use pgio_results::telemetry::{DrbdState, DrbdUse, Storage, Telemetry};
@@ -34,6 +30,10 @@ const MAX_SKEW_SECONDS: f64 = 0.050;
 /// A commit that joins another's flush waits for only part of it, and a probe of a second on a busy
 /// device is off by a factor itself.
 const MAX_COMMITS_PER_FLUSH: f64 = 4.0;
+/// Cores that one thread of a driver may use before it may be the bottleneck.
+const DRIVER_CORES: f64 = 0.8;
+/// Share of the sessions' time spent waiting for the driver.
+const CLIENT_SHARE: f64 = 0.05;
 
 pub(super) fn checks(trial: &Trial, series: Option<&Series>, waits_for_flush: bool) -> Vec<Check> {
     let mut all = Vec::new();
@@ -113,7 +113,7 @@ fn effect_of_condition(states: &[DrbdState], ends: &[&DrbdUse]) -> Option<&'stat
 
 /// Returns the threads of pgio that issue the work, at most as many as there are cores.
 fn working_threads(telemetry: &Telemetry, trial: &Trial) -> f64 {
-    let threads = drivers::issuing_threads(trial, None);
+    let threads = issuing_threads(trial, None);
     // Each server of a joint window has its own threads.
     let threads = threads * trial.targets.len().max(1) as f64;
     let cores = telemetry.hosts.get(LOCAL).and_then(|host| host.cores);
@@ -131,7 +131,7 @@ fn generator(telemetry: &Telemetry, trial: &Trial) -> Option<Check> {
         (all > 0).then(|| *groups.get(&WaitGroup::Client).unwrap_or(&0) as f64 / all as f64)
     });
     if !trial.drivers.is_empty() {
-        return drivers::generator(trial, client);
+        return busy_driver(trial, client);
     }
     // In a woven window, sessions wait for pgio only between slices, which do not count.
     if cores > DRIVER_CORES * threads
@@ -414,5 +414,47 @@ fn listed(words: &[&str]) -> String {
     }
 }
 
+/// Returns the threads that issue the work in a process with this many `sessions`; absent: with all of them.
+fn issuing_threads(trial: &Trial, sessions: Option<u32>) -> f64 {
+    let key = |name: &str| trial.workload.keys.get(name).and_then(|n| n.as_f64());
+    // A mail workload has one session per thread; `threads` of other workloads belongs to the command.
+    let threads = match &*trial.workload.kind {
+        "mail" => sessions.map(f64::from).or_else(|| key("threads")),
+        _ => key("client_threads"),
+    };
+    threads.unwrap_or(1.0)
+}
+
+/// Cores that a driver used, as a share of those that its threads could use.
+fn share(part: &DriverPart, threads: f64) -> Option<(f64, f64)> {
+    let cores = part.cpu_seconds / part.seconds;
+    let usable = threads.min(f64::from(part.cores.max(1)));
+    (part.seconds > 0.0).then_some((cores / usable, cores))
+}
+
+/// Judges each of several drivers, since one that is busy slows down its sessions however idle the others are.
+/// `waited` is the share of time that all sessions waited for their drivers, if it was sampled.
+fn busy_driver(trial: &Trial, waited: Option<f64>) -> Option<Check> {
+    const ID: &str = "generator-bound";
+    let threads = |part: &DriverPart| issuing_threads(trial, Some(part.sessions));
+    let shares = trial.drivers.iter().filter_map(|part| Some((part, share(part, threads(part))?)));
+    let (part, (share, cores)) = shares.max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
+    let (rank, host) = (part.rank, &part.host);
+    if share <= DRIVER_CORES || waited.is_some_and(|share| share <= CLIENT_SHARE) {
+        let message = format!("the busiest driver, {rank} on {host}, used {cores:.3} cores");
+        return Some(Check::ok(ID, message));
+    }
+    let shown = waited.map_or(String::new(), |share| {
+        format!(", and sessions waited for their drivers {} of the time", percent(share))
+    });
+    let more = trial.drivers.len() + 1;
+    Some(Check::invalid(
+        ID,
+        format!("driver {rank} on {host} used {cores:.2} cores{shown}"),
+        format!("use one driver more ({more} instead of {}), on a host of its own", more - 1),
+    ))
+}
+
 #[cfg(test)]
+#[path = "observed_tests.rs"]
 mod tests;

@@ -432,3 +432,30 @@ fn a_resync_anywhere_disturbs_any_condition() {
     assert_eq!(verdict(&["SyncSource", "Established", "Ahead"], &["SyncTarget"]), INVALID);
     assert_eq!(verdict(&["Ahead", "SyncSource", "VerifyS"], &["Behind", "VerifyT"]), INVALID);
 }
+
+fn judged_drivers(cpu: &[f64], waited: Option<f64>) -> Check {
+    let part = |(rank, cpu_seconds): (usize, &f64)| DriverPart {
+        rank: rank as u32,
+        host: format!("h{rank}"),
+        seconds: 10.0,
+        cores: 4,
+        cpu_seconds: *cpu_seconds,
+        ..DriverPart::default()
+    };
+    let drivers = cpu.iter().enumerate().map(part).collect();
+    busy_driver(&Trial { drivers, ..full_trial() }, waited).unwrap()
+}
+
+#[test]
+fn one_busy_driver_is_named_and_one_more_is_asked_for() {
+    let check = judged_drivers(&[1.0, 9.5, 2.0], Some(0.3));
+    assert_eq!(check.verdict, CheckVerdict::Invalid);
+    assert_eq!(
+        check.message,
+        "driver 1 on h1 used 0.95 cores, and sessions waited for their drivers 30.0 % of the time"
+    );
+    assert!(check.remedy.starts_with("use one driver more (4 instead of 3)"));
+    assert_eq!(judged_drivers(&[1.0, 9.5], Some(0.01)).verdict, CheckVerdict::Ok);
+    assert_eq!(judged_drivers(&[1.0, 7.0], None).verdict, CheckVerdict::Ok);
+    assert_eq!(judged_drivers(&[1.0, 9.0], None).verdict, CheckVerdict::Invalid);
+}

@@ -13,7 +13,7 @@ use pgio_results::store::StoredExperiment;
 use pgio_results::sweep::Cell;
 
 #[derive(Debug)]
-pub(super) struct Agenda {
+pub(super) struct Schedule {
     pub(super) plan: Vec<Planned>,
     /// See [`run::run`].
     pub(super) baselines: Vec<usize>,
@@ -25,7 +25,7 @@ pub(super) struct Agenda {
     unrepaired: bool,
 }
 
-impl Agenda {
+impl Schedule {
     /// `earlier` holds the results of an interrupted run.
     pub(super) fn new(
         job: &Job,
@@ -33,7 +33,7 @@ impl Agenda {
         rules: &experiment::Rules,
         cells: &[LiveCell],
         earlier: Option<&StoredExperiment>,
-    ) -> Agenda {
+    ) -> Schedule {
         let e = &job.experiment;
         let mut plan = plan(cells.len(), rules.max_blocks, job.seed);
         if e.burns_in(spec) {
@@ -59,7 +59,7 @@ impl Agenda {
             until_precise: rules.precision.is_some(),
             seed: job.seed,
         };
-        Agenda { plan, baselines, rules, done, remaining, unrepaired }
+        Schedule { plan, baselines, rules, done, remaining, unrepaired }
     }
 
     /// With a precision, only the intervals decide whether more blocks follow.
@@ -76,10 +76,10 @@ mod tests {
     use pgio_results::BURN_IN_BLOCK;
     use pgio_results::model::{Check, Outcome, Trial};
 
-    fn agenda(text: &str, earlier: Option<&StoredExperiment>) -> Agenda {
+    fn schedule(text: &str, earlier: Option<&StoredExperiment>) -> Schedule {
         let job = job(text);
         let (spec, cells) = first(&job);
-        Agenda::new(&job, spec, &job.experiment.rules, &cells, earlier)
+        Schedule::new(&job, spec, &job.experiment.rules, &cells, earlier)
     }
 
     /// Every trial of these blocks, as an earlier run stores it.
@@ -90,16 +90,16 @@ mod tests {
 
     fn remaining(text: &str, trials: Vec<Trial>) -> Vec<(u32, usize)> {
         let stored = experiment(&["local", "local (A/A)", "on"], trials);
-        agenda(text, Some(&stored)).remaining.iter().map(|p| (p.block, p.cell)).collect()
+        schedule(text, Some(&stored)).remaining.iter().map(|p| (p.block, p.cell)).collect()
     }
 
     #[test]
     fn a_new_run_burns_in_and_then_runs_every_block() {
-        let new = agenda(&COMMITS.replace("seed = 7", "burn_in = true"), None);
+        let new = schedule(&COMMITS.replace("seed = 7", "burn_in = true"), None);
         assert_eq!((new.plan[0].block, new.plan[0].cell), (BURN_IN_BLOCK, 0));
         assert_eq!(new.remaining.len(), 1 + 6 * 3);
         assert_eq!(new.baselines, [0, 0, 0]);
-        let without = agenda(COMMITS, None);
+        let without = schedule(COMMITS, None);
         assert_eq!(without.remaining.len(), 6 * 3);
         assert!(!without.is_complete());
     }
@@ -129,20 +129,20 @@ mod tests {
         assert_eq!(remaining(&private, burnt_in(blocks(1..=6))), []);
         assert_eq!(remaining(&users, burnt_in(blocks(1..=5))).len(), 3);
         let stored = experiment(&["local", "local (A/A)", "on"], burnt_in(blocks(1..=5)));
-        let again = agenda(&private, Some(&stored)).remaining;
+        let again = schedule(&private, Some(&stored)).remaining;
         assert_eq!((again.len(), again[0]), (4, burn_in(0).with_attempt(1)));
     }
 
     /// Killed after the last trial of the plan, before the repeat of an invalid one.
     #[test]
-    fn an_agenda_with_a_repeat_left_is_not_complete() {
+    fn a_schedule_with_a_repeat_left_is_not_complete() {
         let complete = |change: fn(&mut Vec<Trial>)| {
             let mut trials = blocks(1..=6);
             change(&mut trials);
             let stored = experiment(&["local", "local (A/A)", "on"], trials);
-            let agenda = agenda(COMMITS, Some(&stored));
-            assert!(agenda.remaining.is_empty());
-            agenda.is_complete()
+            let schedule = schedule(COMMITS, Some(&stored));
+            assert!(schedule.remaining.is_empty());
+            schedule.is_complete()
         };
         fn steal() -> Check {
             Check::invalid("steal", "40 %", "use another machine")
@@ -164,12 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_agenda_is_complete_only_without_a_precision() {
+    fn an_empty_schedule_is_complete_only_without_a_precision() {
         let all = experiment(&["local", "local (A/A)", "on"], blocks(1..=6));
-        assert!(agenda(COMMITS, Some(&all)).is_complete());
+        assert!(schedule(COMMITS, Some(&all)).is_complete());
         let precise = COMMITS.replace("seed = 7", "precision = '5%'\nmax_blocks = 20");
-        let agenda = agenda(&precise, Some(&all));
-        assert!(agenda.remaining.is_empty() && !agenda.is_complete());
-        assert_eq!(agenda.plan.iter().map(|p| p.block).max(), Some(20));
+        let schedule = schedule(&precise, Some(&all));
+        assert!(schedule.remaining.is_empty() && !schedule.is_complete());
+        assert_eq!(schedule.plan.iter().map(|p| p.block).max(), Some(20));
     }
 }
