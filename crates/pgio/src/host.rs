@@ -3,10 +3,12 @@
 //! Only [`exec`] starts processes. [`machine`] gives every host the same interface: single commands,
 //! and a persistent [`shell`]. [`proc`] only parses. [`storage`] finds the devices under a directory,
 //! [`signature`] reads what a device contains, [`drbd_disks`] checks whether DRBD uses it, [`blkio`]
-//! limits its I/O. [`rights`] determines privileges, and [`stop`] is the flag that stops the program.
+//! limits its I/O. [`rights`] determines privileges, [`stop`] is the flag that stops the program, and
+//! [`clock`] the clock by which waits are measured.
 //! This module must not depend on PostgreSQL or on what is measured.
 
 pub mod blkio;
+pub mod clock;
 pub mod command;
 pub mod drbd;
 pub mod drbd_disks;

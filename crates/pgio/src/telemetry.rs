@@ -8,16 +8,14 @@
 //! Next: `server` for counters, `waits` for wait events, `observed_hosts` for machines, [`probes`] for the
 //! expected cost of a commit.
 
-mod cpu;
+mod drbd_facts;
 mod environment;
-mod expected;
 pub mod host;
 mod observed_hosts;
 pub mod probes;
+mod sampling;
 mod server;
-mod session;
 mod sources;
-mod span;
 mod standbys;
 pub mod storage;
 pub mod sysstat;
@@ -28,13 +26,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub use environment::Standbys;
-pub use expected::Standby;
 use observed_hosts::ObservedHost;
 use pgio_results::Warning;
 use pgio_results::series::{Series, Track};
 use pgio_results::telemetry::{ForeignSessions, Telemetry, Waits};
+pub use probes::Standby;
+use sampling::Span;
 pub use sources::{Survey, TelemetrySources};
-use span::Span;
 pub use standbys::OwnStandby;
 
 /// Server sessions that a recorder opens.
@@ -83,7 +81,11 @@ struct Mark {
 
 impl Mark {
     fn new(at: Instant) -> Mark {
-        Mark { at, driver_cpu: cpu::process(), sampling_cpu: cpu::threads_named(THREAD_PREFIX) }
+        Mark {
+            at,
+            driver_cpu: sampling::process_cpu_time(),
+            sampling_cpu: sampling::cpu_time_of_threads(THREAD_PREFIX),
+        }
     }
 }
 

@@ -13,16 +13,15 @@ mod client;
 pub mod clock;
 pub mod command;
 pub mod commit;
-mod completed;
+pub mod coordinator;
 pub mod device;
+pub mod driver;
 pub mod drivers;
 mod error;
 pub mod mail;
-mod notice;
 mod outcome;
 mod participants;
 mod phase;
-mod plan;
 mod pool;
 mod prepare;
 mod pulse;
@@ -33,8 +32,6 @@ pub mod slob;
 mod sql;
 mod stall;
 mod stopping;
-mod switching;
-mod threads;
 mod weave;
 mod window;
 mod woven;
@@ -53,14 +50,14 @@ pub use device::Device;
 pub use error::EngineError;
 pub use mail::Mail;
 pub use outcome::{Counted, Progress, WindowEvent, WindowOutcome};
-pub use participants::{Generator, Part, Participants, Remote, Setup};
+pub use participants::{DriverShare, Generator, Participants, Remote, Setup};
 use pgio_connect::ConnectParams;
 use pgio_results::model::{Check, DatasetInfo, WorkloadInfo};
-pub use plan::SHORTEST_TURN;
 pub use pool::SessionPool;
 pub use room::{NeededSessions, wait_for_declared_room, wait_for_room};
 pub use slice::Totals;
 pub use weave::{WeavePlan, WovenCondition, WovenFailure, WovenOutcome};
+pub use window::SHORTEST_PASS;
 
 /// What one session is prepared with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,8 +77,8 @@ pub struct Script {
     pub one_transaction: bool,
     /// How long after the others it connects; a part of the warm-up.
     pub delay: Duration,
-    /// Tables, quoted, that take the place of `{table}` in the body, one a turn; none: it names its own.
-    pub turns: Vec<String>,
+    /// Tables, quoted, that take the place of `{table}` in the body, one a pass of the block; none: it names its own.
+    pub rotation: Vec<String>,
     /// A statement of its own after each slice.
     pub after_slice: Option<String>,
 }
@@ -206,8 +203,8 @@ pub struct CreatedTable {
 /// Work that sessions of the server do.
 pub trait Sessions: Send + Sync {
     fn count(&self) -> u32;
-    /// The most turns that a session's round of its tables has.
-    fn turns(&self) -> u32 {
+    /// The most passes of the block that a session's round of its tables has.
+    fn passes(&self) -> u32 {
         1
     }
     fn script(&self, session: u32) -> Script;

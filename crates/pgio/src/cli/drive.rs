@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::exit::{Failure, Outcome, USAGE};
 use super::signals;
-use crate::workload::drivers::driver::serve;
-use crate::workload::drivers::environment::{RANKS_VARIABLE, SLURM_RANK_VARIABLE};
+use crate::workload::driver::serve;
+use crate::workload::drivers::{RANKS_VARIABLE, SLURM_RANK_VARIABLE};
 use pgio_link::{COORDINATOR_VARIABLE, TOKEN_VARIABLE, Token};
 
 /// Variables in which engines give a process its number, the more specific first.

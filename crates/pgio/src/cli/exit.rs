@@ -28,7 +28,7 @@ use crate::treatment::journal::JournalError;
 use crate::workload::EngineError;
 use crate::workload::command::CommandError;
 use crate::workload::device::DeviceError;
-use crate::workload::drivers::driver::ServeError;
+use crate::workload::driver::ServeError;
 use crate::workload::drivers::{DriverError, Fault};
 use pgio_connect::ConnectError;
 use pgio_link::LinkError;

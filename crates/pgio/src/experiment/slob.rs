@@ -12,8 +12,8 @@ use crate::dataset::{
 use crate::host::stop::Stop;
 use crate::pg::session;
 use crate::pg::words::Shown;
-use crate::workload::slob::{Slob, scan};
-use crate::workload::{EngineError, SHORTEST_TURN};
+use crate::workload::slob::{Slob, check_scan_table};
+use crate::workload::{EngineError, SHORTEST_PASS};
 use pgio_connect::ConnectParams;
 use pgio_results::warning::Warning;
 
@@ -67,7 +67,7 @@ pub fn loaded(layer: Layer, admin: &mut Client) -> Result<(Slob, Vec<Warning>), 
     let mut warnings = found.warnings;
     warnings.extend(workload_warnings(&settings));
     if !settings.features.scan_pct.is_zero() {
-        scan::check(admin, &found.schema)?;
+        check_scan_table(admin, &found.schema)?;
     }
     refuse_published(admin, &settings, &found.schema, found.mark.layout.unlogged)?;
     Ok((Slob { settings, schema: found.schema, loaded: found.mark }, warnings))
@@ -113,12 +113,12 @@ fn workload_warnings(settings: &SlobSettings) -> Vec<Warning> {
             "set NUM_THREADS=1, or keep commit_every at 1",
         ));
     }
-    // The shortest window has four slices of at least one turn each.
-    let turns = ((settings.run_time.as_secs_f64() / SHORTEST_TURN) as u32).max(4);
-    if settings.tables_per_session() > turns && settings.features.work_loop.is_none() {
+    // The shortest window has four slices of at least one pass each.
+    let passes = ((settings.run_time.as_secs_f64() / SHORTEST_PASS) as u32).max(4);
+    if settings.tables_per_session() > passes && settings.features.work_loop.is_none() {
         found.push(Warning::new(
             format!(
-                "each session has {} tables and time for {turns}",
+                "each session has {} tables and time for {passes}",
                 settings.tables_per_session()
             ),
             "a window is too short to visit all of them",

@@ -29,7 +29,7 @@ use crate::pg::words;
 use crate::telemetry::Recorder;
 use crate::treatment::InForce;
 use crate::workload::command::ProgramOutput;
-use crate::workload::drivers::coordinator::lost_driver_check;
+use crate::workload::coordinator::lost_driver_check;
 use crate::workload::{EngineError, Participants, Progress, WindowEvent, WindowOutcome};
 use counters::Readings;
 use pgio_connect::interrupt;

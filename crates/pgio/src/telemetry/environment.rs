@@ -1,21 +1,19 @@
 //! Current settings of the server's host: kernel, CPU governors, write-back of dirty pages, mount
 //! options, I/O schedulers and read-ahead, and the configuration of DRBD devices below the file systems. Read before and after each window,
-//! therefore one short script. Next: [`drbd`].
-
-mod drbd;
-#[cfg(test)]
-mod standby_tests;
+//! therefore one short script. Next: [`super::drbd_facts`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::drbd_facts;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::mountinfo;
 use pgio_results::change::fact;
 use pgio_results::telemetry::Storage;
 
-const SCRIPT: &str = concat!(include_str!("receivers.sh"), include_str!("environment.sh"));
+pub(super) const SCRIPT: &str =
+    concat!(include_str!("receivers.sh"), include_str!("environment.sh"));
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Whether the settings of standbys are read, too, which takes some time of their host's.
@@ -65,7 +63,7 @@ pub(super) fn peer_facts(
     found: &BTreeMap<String, String>,
     standbys: Selection<'_>,
 ) -> BTreeMap<String, String> {
-    if standbys == Selection::None && !drbd::is_present(found) {
+    if standbys == Selection::None && !drbd_facts::is_present(found) {
         return BTreeMap::new();
     }
     let text = host.run(&script(standbys)).unwrap_or_default();
@@ -82,15 +80,15 @@ fn parse_peer(
         .filter(|(name, _)| fact::is_of_standby(name))
         .map(|(name, value)| (fact::on_host(host, &name), value))
         .collect();
-    if drbd::is_present(found) {
-        let (_, text) = text.split_once(drbd::HEADER).unwrap_or_default();
-        facts.extend(drbd::peer_facts(text, host, found));
+    if drbd_facts::is_present(found) {
+        let (_, text) = text.split_once(drbd_facts::HEADER).unwrap_or_default();
+        facts.extend(drbd_facts::peer_facts(text, host, found));
     }
     facts
 }
 
 fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
-    let (text, drbd) = text.split_once(drbd::HEADER).unwrap_or((text, ""));
+    let (text, drbd) = text.split_once(drbd_facts::HEADER).unwrap_or((text, ""));
     let (facts, mounts) = text.split_once("mounts\n").unwrap_or((text, ""));
     let mounts = mountinfo::parse(mounts);
     let mut found = BTreeMap::new();
@@ -133,7 +131,7 @@ fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
             }
         }
     }
-    found.extend(drbd::setup(drbd, storage));
+    found.extend(drbd_facts::setup(drbd, storage));
     found
 }
 
@@ -145,7 +143,18 @@ fn selected(value: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::os::unix::process::CommandExt;
+    use std::path::{Path, PathBuf};
+    use std::process::{Child, Command};
+    use std::time::{Duration, Instant};
+    use std::{fs, thread};
+
+    use rustix::process::{Pid, Signal, geteuid, kill_process_group};
+    use tempfile::TempDir;
+
     use super::*;
+    use crate::host::exec::Local;
     use pgio_results::telemetry::Device;
 
     fn data(mount_point: &str, device: &str) -> Storage {
@@ -197,9 +206,144 @@ mod tests {
     fn the_environment_of_this_machine_is_read() {
         let found = read(&Host::local(), &[data("/", "no-such-device")], Selection::All).unwrap();
         assert!(!found["host.kernel"].is_empty());
-        let ratio = std::fs::read_to_string("/proc/sys/vm/dirty_background_ratio").unwrap();
+        let ratio = fs::read_to_string("/proc/sys/vm/dirty_background_ratio").unwrap();
         assert_eq!(found["host.vm.dirty_background_ratio"], ratio.trim());
         assert!(found["data.mount"].ends_with("on /"), "{found:?}");
         assert!(!found.contains_key("data.scheduler"));
+    }
+
+    // Whose program is run for the settings of a standby, and with what: anybody can name a process like a
+    // walreceiver. As root the processes belong to another user, like PostgreSQL's.
+
+    const RECEIVER: &str = "postgres: walreceiver";
+    /// `nobody`.
+    const USER: u32 = 65_534;
+    /// The script that runs instead of `postgres -C fsync`: `ran` gets session, process and variables.
+    const FSYNC: &str = "read -r _ _ _ _ _ session _ </proc/$$/stat\n\
+                         { echo \"$session $$\"; env; } >ran\necho on\n";
+
+    /// A process with a child named like a walreceiver. Its program is a copy of a shell.
+    struct FakeStandby {
+        dir: TempDir,
+        child: Child,
+    }
+
+    impl FakeStandby {
+        /// `prepare` gets the directory of the program.
+        fn start(program: &str, user: Option<u32>, prepare: impl FnOnce(&Path)) -> FakeStandby {
+            let dir = tempfile::tempdir().unwrap();
+            let (bin, data) = (dir.path().join("bin"), dir.path().join("data"));
+            for path in [&bin, &data] {
+                fs::create_dir(path).unwrap();
+            }
+            for path in [dir.path(), &bin, &data] {
+                fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+            }
+            // Not by this process: children of other tests would inherit the file while it is open for writing.
+            let install = CommandLine::new("install").args(["-m", "755", "/bin/sh"]);
+            Local.run(&install.arg(bin.join(program))).unwrap();
+            symlink("/bin/sleep", data.join(RECEIVER)).unwrap();
+            fs::write(data.join("start"), format!("PATH=$PWD\n'{RECEIVER}' 600 &\nwait\n"))
+                .unwrap();
+            fs::write(data.join("fsync"), FSYNC).unwrap();
+            let mut command = Command::new(bin.join(program));
+            command.arg("start").current_dir(&data).process_group(0);
+            if let Some(user) = user {
+                chown(&data, Some(user), None).unwrap();
+                command.uid(user).gid(user);
+            }
+            prepare(&bin);
+            let standby = FakeStandby { child: command.spawn().unwrap(), dir };
+            standby.wait_for_receiver();
+            standby
+        }
+
+        fn data(&self) -> PathBuf {
+            self.dir.path().canonicalize().unwrap().join("data")
+        }
+
+        fn wait_for_receiver(&self) {
+            let deadline = Instant::now() + Duration::from_secs(30);
+            let is_receiver = |process: PathBuf| {
+                fs::read(process.join("cmdline"))
+                    .is_ok_and(|line| line.starts_with(RECEIVER.as_bytes()))
+                    && fs::read_link(process.join("cwd")).is_ok_and(|at| at == self.data())
+            };
+            while !fs::read_dir("/proc").unwrap().flatten().any(|entry| is_receiver(entry.path())) {
+                assert!(Instant::now() < deadline, "the receiver was never seen");
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+
+        /// Reads the environment with a secret among pgio's variables; returns the setting, and what ran.
+        fn read(&self) -> (Option<String>, Option<String>) {
+            let text = Local.run(&script(Selection::All).env("PGPASSWORD", "geheim")).unwrap();
+            let fact = fact::standby(&self.data().display().to_string(), "fsync");
+            (parse(&text, &[]).remove(&fact), fs::read_to_string(self.data().join("ran")).ok())
+        }
+    }
+
+    impl Drop for FakeStandby {
+        fn drop(&mut self) {
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+
+    /// The user of a server: another one, as PostgreSQL refuses root.
+    fn server_user() -> Option<u32> {
+        geteuid().is_root().then_some(USER)
+    }
+
+    #[test]
+    fn the_program_of_a_standby_gets_no_variables_and_a_session_of_its_own() {
+        let standby = FakeStandby::start("postgres", server_user(), |_| {});
+        let (setting, ran) = standby.read();
+        assert_eq!(setting.as_deref(), Some("on"));
+        let ran = ran.unwrap();
+        let (session, variables) = ran.split_once('\n').unwrap();
+        let (session, process) = session.split_once(' ').unwrap();
+        assert_eq!(session, process, "it leads its session");
+        let mut names: Vec<&str> =
+            variables.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+        // The shell adds PWD, and some shells others.
+        names.retain(|name| !["PWD", "OLDPWD", "SHLVL", "_"].contains(name));
+        names.sort_unstable();
+        assert_eq!(names, ["LC_ALL", "PATH", "PGDATA"], "{variables}");
+    }
+
+    #[test]
+    fn a_program_of_root_is_never_run() {
+        if !geteuid().is_root() {
+            eprintln!("skipped: only root can start such a process");
+            return;
+        }
+        assert_eq!(FakeStandby::start("postgres", None, |_| {}).read(), (None, None));
+    }
+
+    #[test]
+    fn a_program_that_is_not_postgres_or_that_others_can_replace_is_not_run() {
+        let user = server_user();
+        let mode = |path: PathBuf, mode: u32| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let mut ran = Vec::new();
+        let mut try_program = |why, program, prepare: &dyn Fn(&Path)| {
+            if FakeStandby::start(program, user, prepare).read() != (None, None) {
+                ran.push(why);
+            }
+        };
+        try_program("another name", "postgres2", &|_| {});
+        try_program("others may write to the directory", "postgres", &|bin| {
+            mode(bin.into(), 0o757)
+        });
+        try_program("the group may write to it", "postgres", &|bin| {
+            mode(bin.join("postgres"), 0o775)
+        });
+        if user.is_some() {
+            let give_away = |bin: &Path| chown(bin, Some(USER - 1), None).unwrap();
+            try_program("the directory is another user's", "postgres", &give_away);
+        }
+        assert_eq!(ran, [""; 0]);
     }
 }

@@ -12,7 +12,6 @@ mod drbd;
 mod io;
 mod processes;
 mod snapshot;
-mod tracks;
 mod window;
 
 use std::cell::Cell;
@@ -209,7 +208,7 @@ impl Sampler {
             Some(Err(unknown)) => warnings.push(unknown),
             None => {}
         }
-        (usage, tracks::tracks(name, &record.snapshots, opened), warnings)
+        (usage, window::tracks(name, &record.snapshots, opened), warnings)
     }
 }
 

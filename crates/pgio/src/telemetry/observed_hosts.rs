@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::host::{self, Sampler, Watch};
+use super::sampling::Span;
 use super::sources::TelemetrySources;
-use super::span::Span;
 use crate::host::Host;
 use crate::pg::words;
 use pgio_results::Warning;

@@ -5,10 +5,9 @@
 //! own counts when its time slice ends, so the schedule starts shortly after the window: each
 //! reading then covers one slice, not parts of two.
 
+mod counters;
 mod databases;
 mod replication;
-mod sources;
-mod tracks;
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -16,12 +15,11 @@ use std::time::{Duration, Instant};
 
 use postgres::{Client, Statement};
 
-use super::session::{self, SAMPLER_TIMEOUT, SessionError, WatchedServer, not_observed};
-use super::span::Span;
+use super::sampling::{self, SAMPLER_TIMEOUT, SessionError, Span, WatchedServer, not_observed};
 use crate::pg::{quote, words};
+use counters::{Log, ServerUse};
 use pgio_connect::ConnectParams;
 use pgio_results::Warning;
-use tracks::{Log, ServerUse};
 
 /// Delay after the end of a slice until its counts are visible, unless the server is overloaded.
 const AFTER_SLICE: Duration = Duration::from_millis(20);
@@ -81,7 +79,7 @@ impl Samples {
     fn summarize(self, span: Span) -> ServerUse {
         let mut usage = ServerUse { warnings: self.warnings, ..ServerUse::default() };
         for log in &self.logs {
-            tracks::add(log, span, &mut usage);
+            counters::add(log, span, &mut usage);
         }
         let (lags, lag_tracks) = replication::summarize(&self.standbys, span);
         usage.standbys = lags;
@@ -111,7 +109,7 @@ fn sample_into(
     cadence: Duration,
     marks: &Receiver<()>,
 ) -> Result<(), SessionError> {
-    let mut client = session::open(&watched.params)?;
+    let mut client = sampling::open(&watched.params)?;
     let mut statements = prepare_sources(&mut client, watched, samples);
     let replication = client.prepare(replication::SQL)?;
     let others = client.prepare(databases::SQL)?;
@@ -155,7 +153,7 @@ fn open_upstreams(upstreams: &[ConnectParams], samples: &mut Samples) -> Vec<(Cl
 }
 
 fn open_upstream(params: &ConnectParams) -> Result<(Client, Statement), SessionError> {
-    let mut client = session::open(params)?;
+    let mut client = sampling::open(params)?;
     let statement = client.prepare(replication::SQL)?;
     Ok((client, statement))
 }
@@ -176,7 +174,7 @@ fn prepare_sources(
     samples: &mut Samples,
 ) -> Vec<Statement> {
     let mut statements = Vec::new();
-    for source in sources::for_version(watched.version_num) {
+    for source in counters::for_version(watched.version_num) {
         match client.prepare(source.sql) {
             Ok(statement) => {
                 let names = statement.columns().iter().map(|c| c.name().to_owned()).collect();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use postgres::Client;
 
 use super::environment::{self, Selection, Standbys};
-use super::session::{self, WatchedServer};
+use super::sampling::{self, WatchedServer};
 use super::standbys::{self, OwnStandby, StandbySource};
 use super::storage::{self, ServerDirectory};
 use crate::host::exec::Exec;
@@ -61,7 +61,7 @@ impl TelemetrySources {
         let mut sources = TelemetrySources {
             cadence,
             watched: WatchedServer {
-                params: session::choose(params),
+                params: sampling::choose(params),
                 version_num: server.info.version_num,
                 database: server.info.database.clone(),
             },

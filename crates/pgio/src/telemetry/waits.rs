@@ -11,8 +11,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::session::{self, SAMPLER_TIMEOUT, SessionError, WatchedServer, not_observed};
-use super::span::Span;
+use super::sampling::{self, SAMPLER_TIMEOUT, SessionError, Span, WatchedServer, not_observed};
 use crate::pg::words::{self, Shown};
 use crate::rng::SplitMix64;
 use pgio_results::Warning;
@@ -196,7 +195,7 @@ fn sample_into(
     seed: u64,
     watched_pids: &Receiver<Vec<i32>>,
 ) -> Result<(), SessionError> {
-    let mut client = session::open(&watched.params)?;
+    let mut client = sampling::open(&watched.params)?;
     let statement = client.prepare(SQL)?;
     let own_name = &watched.params.application_name;
     sample_rounds(samples, seed, watched_pids, &mut |pids| {

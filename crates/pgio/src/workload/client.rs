@@ -11,14 +11,12 @@
 
 mod assemble;
 pub(super) mod calls;
-pub(super) mod commit;
 mod driver;
-mod event;
 mod pace;
 mod pool;
 mod session;
-pub(super) mod slob;
 mod window;
+pub(super) mod workloads;
 
 use postgres::Client;
 
@@ -78,16 +76,16 @@ mod tests {
 
     #[test]
     fn a_rate_is_not_reached_by_a_fixed_number_that_takes_too_long() {
-        let of = |arrivals, totals: Totals, seconds| {
+        let reached = |arrivals, totals: Totals, seconds| {
             rate_reached_percent(&Pace { rate: 1000, arrivals }, &totals, seconds).map(f64::round)
         };
         let fixed = |calls| Totals { calls, ..Totals::default() };
-        assert_eq!(of(Arrivals::Fixed, fixed(10_000), 10.0), Some(100.0));
-        assert_eq!(of(Arrivals::Fixed, fixed(10_000), 20.0), Some(50.0));
-        assert_eq!(of(Arrivals::Poisson, fixed(10_000), 10.2), Some(100.0));
-        assert_eq!(of(Arrivals::Poisson, fixed(10_000), 20.0), Some(53.0));
-        assert_eq!(of(Arrivals::Fixed, fixed(100), 0.2), None);
+        assert_eq!(reached(Arrivals::Fixed, fixed(10_000), 10.0), Some(100.0));
+        assert_eq!(reached(Arrivals::Fixed, fixed(10_000), 20.0), Some(50.0));
+        assert_eq!(reached(Arrivals::Poisson, fixed(10_000), 10.2), Some(100.0));
+        assert_eq!(reached(Arrivals::Poisson, fixed(10_000), 20.0), Some(53.0));
+        assert_eq!(reached(Arrivals::Fixed, fixed(100), 0.2), None);
         let in_a_window = Totals { calls: 9_000, begun: 9_000, due: 10_000, ..Totals::default() };
-        assert_eq!(of(Arrivals::Fixed, in_a_window, 10.0), Some(90.0));
+        assert_eq!(reached(Arrivals::Fixed, in_a_window, 10.0), Some(90.0));
     }
 }

@@ -12,7 +12,6 @@ mod combine;
 mod environment;
 mod error;
 mod extract;
-mod last_setup;
 mod output;
 mod programs;
 mod run;
@@ -28,17 +27,15 @@ use serde_json::{Value, json};
 
 use self::combine::combine;
 use self::environment::CommandEnvironment;
-use self::last_setup::Recipe;
 use self::run::{PreparedCommand, job};
 pub(super) use self::runner::longest_run;
 use self::runner::{Runner, mask_secret};
 use self::schema::HeldTables;
 use super::clock::wait_until;
-use super::completed::Completed;
-use super::drivers::messages::Work;
+use super::drivers::Work;
 use super::error::EngineError;
 use super::outcome::{WindowEvent, WindowOutcome};
-use super::participants::{Generator, Participants, Remote, Setup};
+use super::participants::{Completed, Generator, Participants, Remote, Setup};
 use super::window::Listener;
 use super::{SessionSettings, Workload};
 use crate::config::command::{Better, CommandSettings, CommandSpec, Line, MetricSpec};
@@ -47,12 +44,13 @@ use crate::host::stop::Stop;
 use crate::host::{Host, LOCAL};
 use crate::rng::derive;
 pub use error::CommandError;
-pub use last_setup::LastSetup;
 pub use output::{Output, ProgramOutput, StatusLine};
 use pgio_connect::{self, ConnectParams, Secret};
 use pgio_results::metrics::{DeclaredMetric, Direction};
 use pgio_results::model::WorkloadInfo;
 pub use programs::{Lines, check as check_programs};
+pub use run::LastSetup;
+use run::Recipe;
 
 #[derive(Debug)]
 pub struct Command {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use postgres::Client;
 use serde_json::json;
 
-use super::drivers::coordinator::proof::Proof;
-use super::drivers::messages::Work;
+use super::coordinator::proof::Proof;
+use super::drivers::Work;
 use super::sql::{self, fill};
 use super::{
     CreatedTable, EngineError, Generator, Participants, Script, SessionPool, Sessions, Setup,
@@ -100,7 +100,7 @@ impl Workload for Commit {
                 Ok(Box::new(SessionPool::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
             }
             Engine::Client(settings) => {
-                let calls = client::commit::calls(&self);
+                let calls = client::workloads::commit_calls(&self);
                 match setup.generator.clone() {
                     Generator::Drivers(drivers) => {
                         let (table, rows) = (self.qualified(), self.settings.rows_per_transaction);

@@ -1,9 +1,8 @@
-//! Several drivers generate the load of one window; the process that runs the experiment coordinates.
+//! What the coordinator and its drivers have in common: the messages between them, errors, environment.
 //!
-//! The code of the two processes is apart: [`coordinator`] runs in the pgio that runs the experiment,
-//! [`driver`] in each `pgio drive`. The files beside them hold what both must agree on: [`messages`], errors,
-//! environment and the name of a server. They use neither, so that each process can be read without the
-//! other.
+//! Several drivers generate the load of one window; the process that runs the experiment coordinates. The code of
+//! the two processes is apart: [`super::coordinator`] runs in the pgio that runs the experiment, [`super::driver`]
+//! in each `pgio drive`. Both use this file, and neither uses the other.
 //!
 //! Drivers dial in ([`pgio_link`]) and stay for the whole run. For each trial the coordinator sends each its
 //! part of the sessions, waits until all are ready, opens one window for all and adds up what they did. Where
@@ -11,13 +10,350 @@
 //!
 //! There are never fewer drivers than asked for: one that is lost before the window is waited for, one
 //! that is lost later makes the trial invalid.
+//!
+//! Each message but `End` carries the number of its trial, so that an answer to an abandoned trial is recognized.
 
-pub mod coordinator;
-pub mod driver;
-pub mod environment;
-mod error;
-mod identity;
-pub mod messages;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-pub use error::{DriverError, Fault};
-pub use identity::server_name;
+use postgres::Client;
+use serde::{Deserialize, Serialize};
+
+use super::client::calls::AllCalls;
+use super::command::{ProgramOutput, longest_run};
+use super::mail::longest_ending;
+use super::slice::Totals;
+use super::window::GRACE;
+use crate::config::resolve::Extent;
+use crate::config::{ClientSettings, CommandSettings, DeviceSettings};
+use crate::host::exec::ExecError;
+use pgio_link::LinkError;
+use pgio_mail::session::Sent;
+use pgio_mail::settings::{MailSettings, Share};
+use pgio_results::model::{SessionTotals, Slice};
+
+/// The work of one trial, or a driver's part of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Work {
+    /// Sessions of the client-side engine.
+    Client { calls: AllCalls, settings: ClientSettings },
+    /// Sessions that deliver mail; `token` is part of the messages' ids.
+    Mail { settings: MailSettings, share: Share, token: String },
+    /// fio on a place of the driver's host.
+    Device { settings: DeviceSettings, path: String },
+    /// A program on the driver's host.
+    Command { settings: CommandSettings },
+}
+
+impl Work {
+    /// Returns the sessions that drivers divide; none: each does the whole work.
+    pub(super) fn sessions(&self) -> Option<usize> {
+        match self {
+            Work::Client { calls, .. } => Some(calls.sessions()),
+            Work::Mail { share, .. } => Some(share.sessions as usize),
+            Work::Command { settings } => settings.divisible().map(|sessions| sessions as usize),
+            Work::Device { .. } => None,
+        }
+    }
+
+    /// Returns the part with these sessions.
+    pub(super) fn part(&self, first: usize, count: usize) -> Work {
+        match self {
+            Work::Client { calls, settings } => {
+                Work::Client { calls: calls.part(first, count), settings: *settings }
+            }
+            Work::Mail { settings, share, token } => Work::Mail {
+                settings: settings.clone(),
+                share: Share { first: first as u32, sessions: count as u32, of: share.of },
+                token: token.clone(),
+            },
+            Work::Command { settings } if settings.divisible().is_some() => Work::Command {
+                settings: CommandSettings { sessions: count as u32, ..settings.clone() },
+            },
+            Work::Command { .. } | Work::Device { .. } => self.clone(),
+        }
+    }
+
+    /// Returns whether a trial may prepare it again after a driver was lost. Mail of the first warm-up is on its way, and
+    /// that of the second one would have the same Message-IDs.
+    pub(in crate::workload) fn is_repeatable(&self) -> bool {
+        match self {
+            Work::Client { .. } | Work::Device { .. } | Work::Command { .. } => true,
+            Work::Mail { .. } => false,
+        }
+    }
+
+    /// Returns how long it may go on, in the warm-up and in the window.
+    pub(super) fn limit(&self) -> WorkLimit {
+        match self {
+            Work::Client { .. } | Work::Device { .. } => WorkLimit::AfterEnd(GRACE),
+            Work::Mail { settings, .. } => WorkLimit::AfterEnd(longest_ending(settings)),
+            Work::Command { settings } => WorkLimit::AfterStart(longest_run(settings)),
+        }
+    }
+}
+
+/// How long the work of a driver may go on before the driver itself ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WorkLimit {
+    /// This long after the end of the span.
+    AfterEnd(Duration),
+    /// This long after the start, whatever the length of the span.
+    AfterStart(Duration),
+}
+
+impl WorkLimit {
+    /// Returns the longest time from the start of a span of this length; none: no limit.
+    pub(super) fn for_span(self, span: Option<Duration>) -> Option<Duration> {
+        match self {
+            WorkLimit::AfterEnd(more) => Some(span?.saturating_add(more)),
+            WorkLimit::AfterStart(limit) => Some(limit),
+        }
+    }
+}
+
+/// A driver's part of a trial.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Assignment {
+    pub dsn: String,
+    pub application_name: String,
+    pub work: Work,
+    /// The number of its first session, and the number of all.
+    pub first: u32,
+    pub of: u32,
+    /// The condition's settings, by session.
+    pub settings: Vec<(String, String)>,
+    pub reads_settings: bool,
+    pub warmup_seconds: f64,
+    pub seed: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToDriver {
+    /// Connect once and say which server answers.
+    Reach {
+        number: u64,
+        dsn: String,
+        application_name: String,
+    },
+    /// Look for what the work needs on this host.
+    Check {
+        number: u64,
+        work: Box<Work>,
+    },
+    Prepare {
+        number: u64,
+        assignment: Box<Assignment>,
+    },
+    /// Run the measured window, once it opens.
+    Run {
+        number: u64,
+        extent: Extent,
+    },
+    /// A window opens at this moment of the driver's clock.
+    Open {
+        number: u64,
+        at: i64,
+        epoch: f64,
+    },
+    /// The window's end has been observed; sessions may end.
+    Release {
+        number: u64,
+    },
+    /// End all sessions of this trial.
+    Abort {
+        number: u64,
+        urgent: bool,
+    },
+    /// The run is over.
+    End,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromDriver {
+    Reached {
+        number: u64,
+        server: String,
+    },
+    /// The host has what the work needs.
+    Checked {
+        number: u64,
+    },
+    /// All sessions are ready for the next window: the warm-up, then the measured one.
+    AtGate {
+        number: u64,
+    },
+    /// All sessions are prepared and warmed up.
+    Ready {
+        number: u64,
+        pids: Vec<i32>,
+        pinned: BTreeMap<String, String>,
+    },
+    /// The window opened at this moment of the driver's clock.
+    Opened {
+        number: u64,
+        at: i64,
+    },
+    Progress {
+        number: u64,
+        progress: PartProgress,
+    },
+    /// The last call was answered at this moment of the driver's clock; the sessions are still open.
+    Closed {
+        number: u64,
+        at: i64,
+    },
+    /// Server processes that serve a program of this driver.
+    Serving {
+        number: u64,
+        pids: Vec<i32>,
+    },
+    /// Messages of the trial that were sent; the last ones come before `Ended`.
+    Sent {
+        number: u64,
+        sent: Vec<Sent>,
+    },
+    Ended {
+        number: u64,
+        result: Box<PartResult>,
+    },
+    Failed {
+        number: u64,
+        message: String,
+        fault: Fault,
+        stopped: bool,
+    },
+}
+
+impl FromDriver {
+    pub fn number(&self) -> u64 {
+        match self {
+            FromDriver::Reached { number, .. }
+            | FromDriver::Checked { number }
+            | FromDriver::AtGate { number }
+            | FromDriver::Ready { number, .. }
+            | FromDriver::Opened { number, .. }
+            | FromDriver::Progress { number, .. }
+            | FromDriver::Closed { number, .. }
+            | FromDriver::Serving { number, .. }
+            | FromDriver::Sent { number, .. }
+            | FromDriver::Ended { number, .. }
+            | FromDriver::Failed { number, .. } => *number,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct PartProgress {
+    pub covered: f64,
+    pub block_visits: u64,
+    pub blocks_scanned: u64,
+    pub commits: u64,
+    pub messages: u64,
+}
+
+/// What a driver did in a window that it ended.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct PartResult {
+    pub totals: Totals,
+    pub sessions: Vec<SessionTotals>,
+    pub timeline: Vec<Slice>,
+    pub seconds: f64,
+    pub late: f64,
+    pub cancelled_sync_rep: usize,
+    pub readings: BTreeSet<(String, String)>,
+    /// What a program wrote.
+    pub output: Option<ProgramOutput>,
+    /// CPU time of the driver's process inside the window.
+    pub cpu_seconds: f64,
+    pub cores: u32,
+    /// The longest time in seconds for which it stood still.
+    pub stood_still: f64,
+    /// Present if the window ended early.
+    pub error: Option<String>,
+    /// It did because somebody else than the coordinator ended the driver.
+    pub stopped: bool,
+}
+
+/// Where the cause of a driver's failure lies; decides the exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fault {
+    /// The server cannot be reached or refuses the login.
+    Connect,
+    /// The server does not meet the requirements.
+    Requirements,
+    /// Anything else.
+    Work,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    #[error(
+        "{drivers} drivers are more than the workload has sessions ({sessions}): use fewer drivers, or raise sessions"
+    )]
+    MoreThanSessions { drivers: u32, sessions: usize },
+    #[error("{connected} of {drivers} drivers have connected within {seconds} s{detail}")]
+    Missing { connected: usize, drivers: u32, seconds: u64, detail: String },
+    #[error("driver {rank} on {host}: {message}")]
+    Failed { rank: u32, host: String, message: String, fault: Fault },
+    #[error("driver {rank} on {host} was lost {}: {why}", if *.inside { "inside the window" } else { "before the window" })]
+    Lost { rank: u32, host: String, why: String, inside: bool },
+    #[error(
+        "driver {rank} on {host} reached another server ({found}) than the coordinator ({expected}): write a host name that is the same on all machines into dsn"
+    )]
+    OtherServer { rank: u32, host: String, found: String, expected: String },
+    #[error("{engine} starts the drivers, but `{program}` is not installed here: {hint}")]
+    NoProgram { engine: &'static str, program: String, hint: &'static str },
+    #[error("{0}")]
+    Refused(String),
+    #[error("the engine that starts the drivers ended: {0}")]
+    Ended(String),
+    #[error("the coordinator gave an unexpected order")]
+    UnexpectedOrder,
+    #[error(transparent)]
+    Exec(#[from] ExecError),
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
+/// The variable with the ranks of the processes that one start makes, separated by commas.
+pub const RANKS_VARIABLE: &str = "PGIO_DRIVE_RANKS";
+
+/// The variable in which Slurm gives each process of a step its number.
+pub const SLURM_RANK_VARIABLE: &str = "SLURM_PROCID";
+
+/// Returns text that identifies a server for every client: port, start time and database.
+pub fn server_name(client: &mut Client) -> Result<String, postgres::Error> {
+    let row = client.query_one(
+        "SELECT coalesce(current_setting('port', true), '') || '/' || \
+                (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text || '/' || current_database()",
+        &[],
+    )?;
+    row.try_get(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Layer, experiment};
+
+    #[test]
+    fn a_program_may_take_its_own_limit_whatever_the_run_time() {
+        let text = "[workload]\nkind = 'command'\nrun = 'p'\ntime_limit = '1h'\n\
+                    metric = [{ name = 'm', unit = 's', better = 'lower', regex = 'x' }]\n\
+                    [[condition]]\nname = 'a'\n";
+        let spec = experiment::parse(text, "x.toml", "x", &[], &[]).unwrap().workloads.remove(0);
+        let settings = CommandSettings::resolve(spec.command.unwrap(), Layer::default());
+        let longest = Work::Command { settings }.limit();
+        for span in [None, Some(Duration::from_secs(60))] {
+            assert!(longest.for_span(span) > Some(Duration::from_secs(3600)), "{span:?}");
+        }
+    }
+
+    #[test]
+    fn sessions_may_end_some_time_after_their_span() {
+        let longest = WorkLimit::AfterEnd(Duration::from_secs(5));
+        assert_eq!(longest.for_span(Some(Duration::from_secs(60))), Some(Duration::from_secs(65)));
+        assert_eq!(longest.for_span(None), None, "a number of transactions");
+    }
+}

@@ -7,7 +7,6 @@
 
 mod checks;
 mod pool;
-mod prepared;
 mod totals;
 
 use std::collections::BTreeMap;
@@ -18,20 +17,18 @@ use jiff::Timestamp;
 use postgres::Client;
 use serde_json::json;
 
-use pgio_mail::MailError;
 use pgio_mail::maildir::{self, StoredCopy};
 use pgio_mail::session::{Sent, SentMessages};
 use pgio_mail::settings::{MailProtocol, MailSettings, Share, SizeDistribution};
-use pgio_mail::verdict;
+use pgio_mail::{MailError, verdict};
 
 pub(super) use self::pool::longest_ending;
-use self::prepared::PreparedMail;
+use super::drivers::Work;
+use super::participants::Completed;
 use crate::config::resolve::Extent;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::stop::Stop;
-use crate::workload::completed::Completed;
-use crate::workload::drivers::messages::Work;
 use crate::workload::error::EngineError;
 use crate::workload::outcome::WindowOutcome;
 use crate::workload::participants::{Generator, Participants, Setup};
@@ -40,6 +37,7 @@ use crate::workload::{SessionSettings, Totals, Workload};
 use pgio_results::latency;
 use pgio_results::model::{Check, WorkloadInfo};
 use pgio_results::operation::Class;
+use pool::PreparedMail;
 
 /// How long an SMTP server may take to deliver what it accepted.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);

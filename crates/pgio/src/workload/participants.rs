@@ -11,10 +11,11 @@ use std::time::Duration;
 use postgres::Client;
 
 use super::clock::Opener;
-use super::drivers::coordinator::proof::Proof;
-use super::drivers::messages::Work;
+use super::coordinator::proof::Proof;
+use super::drivers::Work;
 use super::error::EngineError;
 use super::outcome::{WindowEvent, WindowOutcome};
+use super::window::Listener;
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use pgio_connect::ConnectParams;
@@ -45,7 +46,7 @@ pub enum Generator {
     /// Drivers, for which this process is the coordinator.
     Drivers(Arc<dyn Remote>),
     /// This one is a driver and does a part of the work.
-    Part(Arc<Part>),
+    Driver(Arc<DriverShare>),
 }
 
 impl fmt::Debug for Generator {
@@ -53,14 +54,14 @@ impl fmt::Debug for Generator {
         f.write_str(match self {
             Generator::Alone => "Alone",
             Generator::Drivers(_) => "Drivers",
-            Generator::Part(_) => "Part",
+            Generator::Driver(_) => "Driver",
         })
     }
 }
 
-impl fmt::Debug for Part {
+impl fmt::Debug for DriverShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Part({} of {})", self.first, self.of)
+        write!(f, "DriverShare({} of {})", self.first, self.of)
     }
 }
 
@@ -80,8 +81,8 @@ pub trait Remote: Send + Sync {
     ) -> Result<Box<dyn Participants>, EngineError>;
 }
 
-/// A driver's part of the sessions.
-pub struct Part {
+/// A driver's share of the sessions.
+pub struct DriverShare {
     /// The number of its first session among those of all drivers.
     pub first: u32,
     /// Sessions of all drivers.
@@ -91,17 +92,17 @@ pub struct Part {
 impl Setup {
     /// Returns the number of this process's first session.
     pub(super) fn first_session(&self) -> u32 {
-        self.part().map_or(0, |part| part.first)
+        self.share().map_or(0, |share| share.first)
     }
 
     /// Returns the number of sessions of all processes, of which this one has `own`.
     pub(super) fn all_sessions(&self, own: usize) -> u64 {
-        self.part().map_or(own as u64, |part| u64::from(part.of))
+        self.share().map_or(own as u64, |share| u64::from(share.of))
     }
 
-    pub(super) fn part(&self) -> Option<&Part> {
+    pub(super) fn share(&self) -> Option<&DriverShare> {
         match &self.generator {
-            Generator::Part(part) => Some(part),
+            Generator::Driver(share) => Some(share),
             Generator::Alone | Generator::Drivers(_) => None,
         }
     }
@@ -138,4 +139,43 @@ pub trait Participants: fmt::Debug {
         extent: Extent,
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError>;
+}
+
+/// Prepared participants, and what is done once they have ended, whether they succeeded or failed.
+pub(super) struct Completed<F> {
+    pub(super) prepared: Box<dyn Participants>,
+    pub(super) complete: F,
+}
+
+impl<F> fmt::Debug for Completed<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Completed").field(&self.prepared).finish()
+    }
+}
+
+impl<F> Participants for Completed<F>
+where
+    F: FnOnce(
+        Result<WindowOutcome, EngineError>,
+        &mut Client,
+        Listener<'_>,
+    ) -> Result<WindowOutcome, EngineError>,
+{
+    fn pids(&self) -> Vec<i32> {
+        self.prepared.pids()
+    }
+
+    fn pinned(&self) -> BTreeMap<String, String> {
+        self.prepared.pinned()
+    }
+
+    fn run(
+        self: Box<Self>,
+        admin: &mut Client,
+        extent: Extent,
+        listener: &mut dyn FnMut(&mut Client, WindowEvent),
+    ) -> Result<WindowOutcome, EngineError> {
+        let ran = self.prepared.run(admin, extent, listener);
+        (self.complete)(ran, admin, listener)
+    }
 }

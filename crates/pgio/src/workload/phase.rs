@@ -1,4 +1,4 @@
-//! The one loop that waits for the participants of a trial.
+//! The one loop that waits for the participants of a trial, and the threads on which they work.
 //!
 //! Connecting, the warm-up and the window are phases of the same kind: participants work on their own
 //! threads and send events; the user may press Ctrl-C; participants may fail or hang, and then all
@@ -6,7 +6,8 @@
 //! (sessions that run blocks, threads that drive many sessions, mail sessions) are in a [`Phase`]. The
 //! loop knows neither PostgreSQL nor a clock: [`super::window`] adds both for a measured phase.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::error::EngineError;
@@ -72,10 +73,62 @@ pub(super) fn run<P: Phase>(
     error
 }
 
+pub(super) struct Threads<Order> {
+    orders: Vec<Sender<Order>>,
+    handles: Vec<Option<JoinHandle<()>>>,
+}
+
+impl<Order: Send + 'static> Threads<Order> {
+    pub(super) fn new() -> Threads<Order> {
+        Threads { orders: Vec::new(), handles: Vec::new() }
+    }
+
+    /// Starts one more thread, with a stack of this many bytes.
+    pub(super) fn spawn(
+        &mut self,
+        name: String,
+        stack: usize,
+        body: impl FnOnce(&Receiver<Order>) + Send + 'static,
+    ) -> Result<(), EngineError> {
+        let (order, orders) = mpsc::channel();
+        let thread = thread::Builder::new().name(name).stack_size(stack);
+        let handle = thread
+            .spawn(move || body(&orders))
+            .map_err(|source| EngineError::Thread { purpose: "sessions", source })?;
+        self.orders.push(order);
+        self.handles.push(Some(handle));
+        Ok(())
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.handles.len()
+    }
+
+    pub(super) fn send_order(&self, index: usize, order: Order) {
+        if let Some(orders) = self.orders.get(index) {
+            // A thread that has ended has already reported why.
+            let _ = orders.send(order);
+        }
+    }
+
+    /// Closes all channels; no further orders follow.
+    pub(super) fn close(&mut self) {
+        self.orders.clear();
+    }
+
+    /// Waits for the end of threads that have finished their work.
+    pub(super) fn join(&mut self, has_ended: impl Fn(usize) -> bool) {
+        for (index, handle) in self.handles.iter_mut().enumerate() {
+            if let Some(handle) = handle.take_if(|_| has_ended(index)) {
+                // The thread has printed its panic; its sessions count as lost.
+                let _ = handle.join();
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{self, Sender};
-
     use super::*;
 
     /// Fake participants that consist of events; logs the calls of the loop.
@@ -161,5 +214,25 @@ mod tests {
         let mut fake = Fake { working: 1, ..Fake::default() };
         let error = run(&mut fake, &receiver, &Stop::new()).unwrap().to_string();
         assert!(error.contains("panicked"), "{error}");
+    }
+
+    #[test]
+    fn threads_take_orders_until_they_are_dismissed() {
+        let (sender, events) = mpsc::channel();
+        let mut threads = Threads::new();
+        for number in 0..2 {
+            let sender = sender.clone();
+            let body = move |orders: &Receiver<u32>| {
+                orders.iter().for_each(|order| sender.send((number, order)).unwrap());
+            };
+            threads.spawn(format!("test-{number}"), 64 * 1024, body).unwrap();
+        }
+        drop(sender);
+        threads.send_order(1, 7);
+        assert_eq!((events.recv().unwrap(), threads.count()), ((1, 7), 2));
+        threads.close();
+        threads.send_order(0, 8);
+        threads.join(|_| true);
+        assert!(events.recv().is_err());
     }
 }

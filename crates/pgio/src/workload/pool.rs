@@ -13,18 +13,14 @@ use postgres::Client;
 
 use super::clock::{self, Start};
 use super::error::EngineError;
-use super::notice::Notices;
 use super::outcome::{WindowEvent, WindowOutcome};
 use super::participants::{Participants, Setup};
-use super::phase::{self, Phase, TICK};
-use super::plan::WindowPlan;
-use super::prepare;
-use super::session::{self, Event, Order, SliceDone, WindowOrder, server_seed};
+use super::phase::{self, Phase, TICK, Threads};
+use super::session::{self, Order, SessionEvent, SliceDone, WindowOrder, server_seed};
 use super::stall::Stall;
-use super::stopping::{Alive, Stopping};
-use super::threads::Threads;
-use super::window::{OpenWindow, span};
-use super::{Sessions, Totals, Workload, room};
+use super::stopping::{Alive, Notices, Stopping};
+use super::window::{OpenWindow, WindowPlan, span};
+use super::{Sessions, Totals, Workload, prepare, room};
 use crate::config::resolve::Extent;
 use pgio_connect::Canceller;
 
@@ -34,19 +30,19 @@ const STACK: usize = 256 * 1024;
 /// Sessions that are ready and wait for their window.
 pub struct SessionPool {
     pub(super) setup: Setup,
-    pub(super) members: Vec<Member>,
+    pub(super) sessions: Vec<PooledSession>,
     pub(super) threads: Threads<Order>,
-    pub(super) events: Receiver<Event>,
+    pub(super) events: Receiver<SessionEvent>,
     pub(super) notices: Notices,
     /// All pinned settings, as the sessions read them back.
     pinned: BTreeMap<String, String>,
-    /// Turns in which a session visits all its tables.
-    turns: u32,
+    /// Passes in which a session visits all its tables.
+    passes: u32,
 }
 
 /// A session as the pool sees it.
 #[derive(Default)]
-pub(super) struct Member {
+pub(super) struct PooledSession {
     pub(super) pid: i32,
     pub(super) table: String,
     canceller: Option<Canceller>,
@@ -92,9 +88,9 @@ impl SessionPool {
             })?;
         }
         drop(sender);
-        let members = (0..count).map(|_| Member::default()).collect();
-        let (pinned, turns) = (BTreeMap::new(), work.turns());
-        let mut pool = SessionPool { setup, members, threads, events, notices, pinned, turns };
+        let sessions = (0..count).map(|_| PooledSession::default()).collect();
+        let (pinned, passes) = (BTreeMap::new(), work.passes());
+        let mut pool = SessionPool { setup, sessions, threads, events, notices, pinned, passes };
         match pool.connect(admin) {
             None => Ok(pool),
             Some(error) => Err(error),
@@ -103,12 +99,12 @@ impl SessionPool {
 
     /// Waits until all sessions are ready; if one fails, ends all of them.
     fn connect(&mut self, admin: &mut Client) -> Option<EngineError> {
-        let SessionPool { setup, members, threads, events, pinned, .. } = self;
-        let waiting = members.len();
+        let SessionPool { setup, sessions, threads, events, pinned, .. } = self;
+        let waiting = sessions.len();
         let mut connecting = Connecting {
             admin,
             warmup: setup.warmup,
-            members,
+            sessions,
             threads,
             pinned,
             waiting,
@@ -118,7 +114,7 @@ impl SessionPool {
         };
         let error = phase::run(&mut connecting, events, &setup.stop);
         if error.is_some() {
-            self.threads.join(|index| self.members[index].done);
+            self.threads.join(|index| self.sessions[index].done);
         }
         error
     }
@@ -130,25 +126,25 @@ impl SessionPool {
         extent: Extent,
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError> {
-        let count = self.members.len();
+        let count = self.sessions.len();
         // The slowest thread must receive the start time before it comes.
         let lead = span(0.02 + 0.000_2 * count as f64);
         let before = Start::now(admin)?;
         let start = Start::agree_on_window(self.setup.opener.as_ref(), admin, lead)?;
-        let plan = WindowPlan::new(extent, count as u64, self.turns);
+        let plan = WindowPlan::new(extent, count as u64, self.passes);
         for index in 0..count {
             let order = WindowOrder {
                 start: start.epoch,
                 end: start.epoch + plan.seconds,
-                slice: plan.slice / plan.turns as f64,
+                slice: plan.slice / plan.passes as f64,
                 at_most: plan.share(index as u64),
                 seed: server_seed(self.setup.seed, "session", index as u64),
             };
             self.threads.send_order(index, Order::Window(order));
         }
         let window = OpenWindow::open(admin, start, plan, listener);
-        let members = &mut self.members;
-        let mut working = Working { members, window, working: count, covered: vec![0.0; count] };
+        let sessions = &mut self.sessions;
+        let mut working = Working { sessions, window, working: count, covered: vec![0.0; count] };
         let error = phase::run(&mut working, &self.events, &self.setup.stop);
         let mut outcome = working.window.into_outcome();
         // A server that does not answer is reported by what is read of it next.
@@ -158,20 +154,20 @@ impl SessionPool {
             outcome.clock_moved = clock::moved(before, after);
         }
         outcome.error = error;
-        for member in &self.members {
+        for member in &self.sessions {
             outcome.totals.merge(&member.totals);
             outcome.sessions.push(member.totals.to_session_totals(member.pid, &member.table));
         }
         outcome.cancelled_sync_rep = self.notices.cancelled_sync_rep();
         self.threads.close();
-        self.threads.join(|index| self.members[index].done);
+        self.threads.join(|index| self.sessions[index].done);
         Ok(outcome)
     }
 }
 
 impl Participants for SessionPool {
     fn pids(&self) -> Vec<i32> {
-        self.members.iter().map(|m| m.pid).collect()
+        self.sessions.iter().map(|m| m.pid).collect()
     }
 
     fn pinned(&self) -> BTreeMap<String, String> {
@@ -188,8 +184,8 @@ impl Participants for SessionPool {
     }
 }
 
-pub(super) fn alive(members: &[Member]) -> Vec<Alive<'_>> {
-    let alive = members.iter().filter(|m| !m.done);
+pub(super) fn alive(sessions: &[PooledSession]) -> Vec<Alive<'_>> {
+    let alive = sessions.iter().filter(|m| !m.done);
     alive.map(|m| Alive { pid: m.pid, canceller: m.canceller.as_ref() }).collect()
 }
 
@@ -198,7 +194,7 @@ struct Connecting<'a> {
     admin: &'a mut Client,
     /// Time without an event in which the sessions are not late.
     warmup: Duration,
-    members: &'a mut [Member],
+    sessions: &'a mut [PooledSession],
     threads: &'a mut Threads<Order>,
     pinned: &'a mut BTreeMap<String, String>,
     /// The number of sessions that are not ready.
@@ -212,43 +208,43 @@ struct Connecting<'a> {
 impl Connecting<'_> {
     /// Checks that each session has its own server process. If two share one, a pooler is in between.
     fn check_unshared(&mut self) -> Result<(), EngineError> {
-        let mut pids: BTreeSet<i32> = self.members.iter().map(|m| m.pid).collect();
+        let mut pids: BTreeSet<i32> = self.sessions.iter().map(|m| m.pid).collect();
         pids.insert(prepare::backend_pid(self.admin)?);
-        if pids.len() == self.members.len() + 1 { Ok(()) } else { Err(EngineError::Pooled) }
+        if pids.len() == self.sessions.len() + 1 { Ok(()) } else { Err(EngineError::Pooled) }
     }
 }
 
 impl Phase for Connecting<'_> {
-    type Event = Event;
+    type Event = SessionEvent;
 
-    fn take(&mut self, event: Event) -> Result<(), EngineError> {
+    fn take(&mut self, event: SessionEvent) -> Result<(), EngineError> {
         self.stall.note_event(Instant::now());
         match event {
-            Event::Connected { index, pid, canceller } => {
-                let member = &mut self.members[index as usize];
+            SessionEvent::Connected { index, pid, canceller } => {
+                let member = &mut self.sessions[index as usize];
                 (member.pid, member.canceller) = (pid, Some(*canceller));
             }
-            Event::Ready { index, table, pinned } => {
-                self.members[index as usize].table = table;
+            SessionEvent::Ready { index, table, pinned } => {
+                self.sessions[index as usize].table = table;
                 self.pinned.extend(pinned);
                 self.waiting -= 1;
                 if self.waiting == 0 {
                     self.check_unshared()?;
                 }
             }
-            Event::Failed { index, error } => {
-                self.members[index as usize].done = true;
+            SessionEvent::Failed { index, error } => {
+                self.sessions[index as usize].done = true;
                 return Err(error);
             }
-            Event::Done { index } => self.members[index as usize].done = true,
-            Event::Slice(_) | Event::Woven(_) => {}
+            SessionEvent::Done { index } => self.sessions[index as usize].done = true,
+            SessionEvent::Slice(_) | SessionEvent::Woven(_) => {}
         }
         Ok(())
     }
 
     fn is_unfinished(&self, ending: bool) -> bool {
         if ending {
-            self.members.iter().any(|m| !m.done) && !self.stopping.has_given_up()
+            self.sessions.iter().any(|m| !m.done) && !self.stopping.has_given_up()
         } else {
             self.waiting > 0
         }
@@ -257,7 +253,7 @@ impl Phase for Connecting<'_> {
     fn overdue(&mut self) -> Option<EngineError> {
         let over = self.stall.quiet_time().saturating_sub(self.warmup);
         let unready = || -> Vec<i32> {
-            self.members.iter().filter(|m| m.table.is_empty()).map(|m| m.pid).collect()
+            self.sessions.iter().filter(|m| m.table.is_empty()).map(|m| m.pid).collect()
         };
         self.stall.overdue_error(self.admin, over, unready, "were not ready in time")
     }
@@ -270,7 +266,7 @@ impl Phase for Connecting<'_> {
                 self.aborted = Some(Instant::now());
             }
             Some(since) if since.elapsed() >= TICK => {
-                self.stopping.advance(self.admin, &alive(self.members), urgent);
+                self.stopping.advance(self.admin, &alive(self.sessions), urgent);
             }
             Some(_) => {}
         }
@@ -279,7 +275,7 @@ impl Phase for Connecting<'_> {
 
 /// The sessions during their window.
 struct Working<'a> {
-    members: &'a mut [Member],
+    sessions: &'a mut [PooledSession],
     window: OpenWindow<'a>,
     /// The number of sessions whose last slice has not arrived.
     working: usize,
@@ -292,7 +288,7 @@ impl Working<'_> {
         let SliceDone { index, number, last, work, readings } = slice;
         let window = &mut self.window;
         window.note_progress();
-        self.members[index as usize].totals.merge(&work.totals);
+        self.sessions[index as usize].totals.merge(&work.totals);
         let (began, ended) = (work.began - window.start.epoch, work.ended - window.start.epoch);
         // The one commit of a session that ended in its first slice has number 0 as well.
         if number == 0 && self.covered[index as usize] == 0.0 {
@@ -314,27 +310,29 @@ impl Working<'_> {
 }
 
 impl Phase for Working<'_> {
-    type Event = Event;
+    type Event = SessionEvent;
 
-    fn take(&mut self, event: Event) -> Result<(), EngineError> {
+    fn take(&mut self, event: SessionEvent) -> Result<(), EngineError> {
         match event {
-            Event::Slice(slice) => self.add(*slice),
-            Event::Done { index } => self.members[index as usize].done = true,
-            Event::Failed { index, error } => {
-                self.members[index as usize].done = true;
+            SessionEvent::Slice(slice) => self.add(*slice),
+            SessionEvent::Done { index } => self.sessions[index as usize].done = true,
+            SessionEvent::Failed { index, error } => {
+                self.sessions[index as usize].done = true;
                 return Err(error);
             }
-            Event::Connected { .. } | Event::Ready { .. } | Event::Woven(_) => {}
+            SessionEvent::Connected { .. }
+            | SessionEvent::Ready { .. }
+            | SessionEvent::Woven(_) => {}
         }
         Ok(())
     }
 
     fn is_unfinished(&self, _ending: bool) -> bool {
-        self.members.iter().any(|m| !m.done) && !self.window.has_given_up()
+        self.sessions.iter().any(|m| !m.done) && !self.window.has_given_up()
     }
 
     fn overdue(&mut self) -> Option<EngineError> {
-        self.window.stuck_error(|| alive(self.members).iter().map(|session| session.pid).collect())
+        self.window.stuck_error(|| alive(self.sessions).iter().map(|session| session.pid).collect())
     }
 
     fn tick(&mut self) {
@@ -344,6 +342,6 @@ impl Phase for Working<'_> {
     }
 
     fn end(&mut self, urgent: bool) {
-        self.window.stop(&alive(self.members), urgent);
+        self.window.stop(&alive(self.sessions), urgent);
     }
 }

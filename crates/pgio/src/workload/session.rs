@@ -10,15 +10,15 @@ use postgres::error::SqlState;
 use postgres::{Client, SimpleQueryMessage};
 
 use super::error::EngineError;
-use super::notice::Notices;
 use super::participants::Setup;
-use super::plan::SHORTEST_TURN;
 use super::prepare::{
-    backend_pid, check_plan, check_privileges, failed, pin, server_clock, version_num,
+    Prior, Switches, backend_pid, check_plan, check_privileges, current_values, expressions,
+    failed, pin, server_clock, version_num,
 };
 use super::slice::{SliceResult, seconds, woven_statement};
 use super::sql::fill;
-use super::switching::{Prior, Switches, current_values, expressions};
+use super::stopping::Notices;
+use super::window::SHORTEST_PASS;
 use super::{Script, Sessions, SliceArgs, Totals};
 use crate::pg::server::FORCE_FLUSH_SINCE;
 use crate::pg::session;
@@ -30,7 +30,7 @@ use pgio_results::histogram::Histogram;
 const PUBLISH_EVERY: Duration = Duration::from_millis(200);
 
 /// An event of a session.
-pub(super) enum Event {
+pub(super) enum SessionEvent {
     Connected { index: u32, pid: i32, canceller: Box<Canceller> },
     Ready { index: u32, table: String, pinned: BTreeMap<String, String> },
     Slice(Box<SliceDone>),
@@ -101,17 +101,17 @@ pub(super) fn run(
     sessions: &dyn Sessions,
     setup: &Setup,
     notices: &Notices,
-    events: &Sender<Event>,
+    events: &Sender<SessionEvent>,
     orders: &Receiver<Order>,
 ) {
     let script = sessions.script(index);
     // Nothing is sent before all sessions are ready; if this wait ends early, the caller has given up.
     if !matches!(orders.recv_timeout(script.delay), Err(RecvTimeoutError::Timeout)) {
-        let _ = events.send(Event::Failed { index, error: EngineError::Stopped });
+        let _ = events.send(SessionEvent::Failed { index, error: EngineError::Stopped });
         return;
     }
     if let Err(error) = work(index, &script, setup, notices, events, orders) {
-        let _ = events.send(Event::Failed { index, error });
+        let _ = events.send(SessionEvent::Failed { index, error });
     }
 }
 
@@ -120,7 +120,7 @@ fn work(
     script: &Script,
     setup: &Setup,
     notices: &Notices,
-    events: &Sender<Event>,
+    events: &Sender<SessionEvent>,
     orders: &Receiver<Order>,
 ) -> Result<(), EngineError> {
     let received = notices.clone();
@@ -128,7 +128,7 @@ fn work(
     let mut client = session::open(&params).map_err(EngineError::Connect)?;
     let pid = backend_pid(&mut client)?;
     let canceller = Box::new(pgio_connect::canceller(&client, &params));
-    let _ = events.send(Event::Connected { index, pid, canceller });
+    let _ = events.send(SessionEvent::Connected { index, pid, canceller });
 
     let pinned = pin(&mut client, script, &setup.settings)?;
     check_privileges(&mut client, script)?;
@@ -137,13 +137,13 @@ fn work(
     }
     let prior = Prior::default();
     let mut session =
-        Session { client, setup, script, version: 0, turn: 0, prior, published: None };
+        Session { client, setup, script, version: 0, pass: 0, prior, published: None };
     session.version = version_num(&mut session.client)?;
     session.warm_up(index)?;
     if backend_pid(&mut session.client)? != pid {
         return Err(EngineError::Pooled);
     }
-    let _ = events.send(Event::Ready { index, table: script.table.clone(), pinned });
+    let _ = events.send(SessionEvent::Ready { index, table: script.table.clone(), pinned });
 
     // If the sender has been dropped, the caller has given up and no window follows.
     loop {
@@ -154,13 +154,13 @@ fn work(
             }
             Order::Slice(order) => {
                 let done = session.run_woven_slice(index, &order)?;
-                let _ = events.send(Event::Woven(Box::new(done)));
+                let _ = events.send(SessionEvent::Woven(Box::new(done)));
             }
             Order::End => break,
         }
     }
     session.flush_statistics()?;
-    let _ = events.send(Event::Done { index });
+    let _ = events.send(SessionEvent::Done { index });
     // Keep the session until the sender is dropped: the kernel's counters of its process are still to
     // be read.
     let _ = orders.recv();
@@ -195,8 +195,8 @@ struct Session<'a> {
     setup: &'a Setup,
     script: &'a Script,
     version: u32,
-    /// Turns taken so far.
-    turn: usize,
+    /// Passes over tables so far.
+    pass: usize,
     /// The values from before the first slice of a woven window.
     prior: Prior,
     /// When the server was last made to publish statistics.
@@ -217,7 +217,7 @@ impl Session<'_> {
             if now >= end {
                 break;
             }
-            let length = if self.script.turns.is_empty() { 1.0 } else { SHORTEST_TURN };
+            let length = if self.script.rotation.is_empty() { 1.0 } else { SHORTEST_PASS };
             let until_at = (now + length).min(end);
             let args = SliceArgs { until_at, seed: seed.take(), ..SliceArgs::default() };
             self.run_slice(args, &Vec::new())?;
@@ -229,12 +229,12 @@ impl Session<'_> {
         &mut self,
         index: u32,
         window: &WindowOrder,
-        events: &Sender<Event>,
+        events: &Sender<SessionEvent>,
     ) -> Result<(), EngineError> {
         let one_transaction = self.script.one_transaction;
         let report = |number, last, work, readings| {
             let slice = SliceDone { index, number, last, work, readings };
-            let _ = events.send(Event::Slice(Box::new(slice)));
+            let _ = events.send(SessionEvent::Slice(Box::new(slice)));
         };
         if one_transaction {
             self.client.batch_execute("BEGIN").map_err(failed("BEGIN"))?;
@@ -302,7 +302,7 @@ impl Session<'_> {
                 (Some(seconds(began)), [slice_work(first)?, slice_work(second)?])
             }
         };
-        self.advance_turn(&halves);
+        self.advance_pass(&halves);
         Ok(WovenDone { index, began, halves, readings })
     }
 
@@ -333,7 +333,7 @@ impl Session<'_> {
         let work = match result {
             Some(text) => {
                 let work = slice_work(parse_result(&text)?)?;
-                self.advance_turn(std::slice::from_ref(&work));
+                self.advance_pass(std::slice::from_ref(&work));
                 work
             }
             None => {
@@ -375,19 +375,19 @@ impl Session<'_> {
         Ok(Executed { result, readings })
     }
 
-    /// Fills in the table whose turn it is.
+    /// Fills in the table of this pass.
     fn fill_table(&self, statement: String) -> String {
-        let tables = &self.script.turns;
+        let tables = &self.script.rotation;
         if tables.is_empty() {
             return statement;
         }
-        fill(&statement, &[("table", &tables[self.turn % tables.len()])])
+        fill(&statement, &[("table", &tables[self.pass % tables.len()])])
     }
 
-    /// Takes the next table's turn, unless the slice came too late to do any work.
-    fn advance_turn(&mut self, work: &[SliceWork]) {
+    /// Goes on to the next table, unless the slice came too late to do any work.
+    fn advance_pass(&mut self, work: &[SliceWork]) {
         let mut histograms = work.iter().flat_map(|part| part.totals.histograms.values());
-        self.turn += usize::from(histograms.any(|h| h.count() > 0));
+        self.pass += usize::from(histograms.any(|h| h.count() > 0));
     }
 
     /// Returns the query for settings and the result. It also makes the server publish the session's

@@ -10,16 +10,14 @@
 mod body;
 pub mod draw;
 mod measured;
-pub mod scan;
 pub(super) mod tables;
-pub mod turnover;
 
 use std::sync::Arc;
 
 use postgres::Client;
 
-use super::drivers::coordinator::proof::Proof;
-use super::drivers::messages::Work;
+use super::coordinator::proof::Proof;
+use super::drivers::Work;
 use super::{
     EngineError, Generator, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload,
     client, weave,
@@ -29,7 +27,7 @@ use crate::config::resolve::Extent;
 use crate::dataset;
 use pgio_results::model::{DatasetInfo, WorkloadInfo};
 use pgio_results::units::BLOCK_BYTES;
-pub use tables::Slob;
+pub use tables::{Slob, check_scan_table};
 
 impl Workload for Slob {
     fn info(&self) -> WorkloadInfo {
@@ -38,8 +36,8 @@ impl Workload for Slob {
             primary_metric: measured::primary(&self.settings).to_owned(),
             keys: measured::keys(&self.settings),
         };
-        let of_engine = self.settings.engine.keys().into_iter();
-        info.keys.extend(of_engine.map(|(name, value)| (name.to_owned(), value)));
+        let engine = self.settings.engine.keys().into_iter();
+        info.keys.extend(engine.map(|(name, value)| (name.to_owned(), value)));
         info
     }
 
@@ -61,7 +59,7 @@ impl Workload for Slob {
                 Ok(Box::new(SessionPool::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
             }
             Engine::Client(settings) => {
-                let calls = client::slob::calls(&self);
+                let calls = client::workloads::slob_calls(&self);
                 match setup.generator.clone() {
                     Generator::Drivers(drivers) => {
                         let table = |number: u32| self.qualified(&format!("pgio{number}"));
@@ -97,7 +95,7 @@ impl Workload for Slob {
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error> {
         if self.has_turnover() {
             let unlogged = self.loaded.layout.unlogged;
-            turnover::create(admin, &self.schema, self.count(), unlogged)
+            tables::create_turnover_table(admin, &self.schema, self.count(), unlogged)
         } else {
             Ok(())
         }
@@ -126,7 +124,11 @@ impl Workload for Slob {
     }
 
     fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {
-        if self.has_turnover() { turnover::remove(admin, &self.schema) } else { Ok(()) }
+        if self.has_turnover() {
+            tables::remove_turnover_table(admin, &self.schema)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -135,7 +137,7 @@ impl Sessions for Slob {
         self.settings.sessions()
     }
 
-    fn turns(&self) -> u32 {
+    fn passes(&self) -> u32 {
         self.settings.tables_per_session()
     }
 
@@ -143,7 +145,7 @@ impl Sessions for Slob {
         let name = |number: u32| format!("pgio{number}");
         let numbers = self.tables(session);
         let tables: Vec<String> = numbers.clone().map(|n| self.qualified(&name(n))).collect();
-        let (table, own, turns) = match &tables[..] {
+        let (table, own, rotation) = match &tables[..] {
             [own] => (name(*numbers.start()), own.clone(), Vec::new()),
             _ => {
                 let [first, last] = [*numbers.start(), *numbers.end()].map(name);
@@ -155,10 +157,10 @@ impl Sessions for Slob {
             plans: self.plans(&tables),
             pins: self.pins().into_iter().map(|(name, value)| (name.into(), value)).collect(),
             privileges: self.privileges(&tables).into_iter().map(|(t, p)| (t, p.into())).collect(),
-            turns,
+            rotation,
             one_transaction: self.settings.commit_every == 0 && self.updates(),
             delay: self.delay(session),
-            after_slice: self.has_turnover().then(|| turnover::vacuum_statement(&self.schema)),
+            after_slice: self.has_turnover().then(|| tables::vacuum_statement(&self.schema)),
             table,
         }
     }
@@ -205,7 +207,7 @@ mod tests {
             let all: Vec<u32> = (0..sessions).flat_map(|s| slob.tables(s)).collect();
             assert!(all.into_iter().eq(1..=tables), "{tables} {sessions}");
             let most = (0..sessions).map(|s| slob.tables(s).count()).max();
-            assert_eq!(most, Some(slob.turns() as usize), "{tables} {sessions}");
+            assert_eq!(most, Some(slob.passes() as usize), "{tables} {sessions}");
         }
         // More sessions start again at the first table.
         assert_eq!(slob(2, Some(5)).tables(4), 1..=1);
@@ -213,32 +215,32 @@ mod tests {
 
     #[test]
     fn commits_of_reads_and_of_unlogged_tables_wait_for_no_flush() {
-        let of = |update_pct, unlogged| {
+        let waits = |update_pct, unlogged| {
             let layer = Layer { update_pct: Some(update_pct), ..Layer::default() };
             let mut slob =
                 Slob { settings: SlobSettings::resolve(layer).unwrap(), ..slob(1, None) };
             slob.loaded.layout.unlogged = unlogged;
             slob.commits_wait_for_flush()
         };
-        assert!(of(30, false));
-        assert!(!of(0, false));
-        assert!(!of(30, true));
+        assert!(waits(30, false));
+        assert!(!waits(0, false));
+        assert!(!waits(30, true));
     }
 
     #[test]
     fn a_share_of_the_tables_is_visited_in_turn() {
         let script = slob(7, Some(3)).script(1);
-        assert_eq!((&*script.table, script.turns.len()), ("pgio3 to pgio4", 2));
+        assert_eq!((&*script.table, script.rotation.len()), ("pgio3 to pgio4", 2));
         assert!(script.body.contains("FROM {table} "), "{}", script.body);
         assert_eq!(script.plans.len(), 2);
         let alone = slob(7, None).script(1);
-        assert_eq!((&*alone.table, alone.turns.len()), ("pgio2", 0));
+        assert_eq!((&*alone.table, alone.rotation.len()), ("pgio2", 0));
         assert!(alone.body.contains("\"public\".\"pgio2\"") && !alone.body.contains("{table}"));
     }
 
     #[test]
     fn a_part_of_the_data_is_recorded_as_such() {
-        let of = |tables, scale: &str, loaded| {
+        let bytes_used = |tables, scale: &str, loaded| {
             let scale = Some(scale.parse().unwrap());
             let layer = Layer { num_schemas: Some(tables), scale, ..Layer::default() };
             let settings = SlobSettings::resolve(layer).unwrap();
@@ -246,9 +248,9 @@ mod tests {
             slob.loaded.blocks = 4096;
             slob.bytes_used()
         };
-        assert_eq!(of(4, "32M", 4), None);
-        assert_eq!(of(4, "8M", 4), Some(32 << 20));
-        assert_eq!(of(1, "32M", 4), Some(32 << 20));
+        assert_eq!(bytes_used(4, "32M", 4), None);
+        assert_eq!(bytes_used(4, "8M", 4), Some(32 << 20));
+        assert_eq!(bytes_used(1, "32M", 4), Some(32 << 20));
     }
 
     /// The loop without optional keys: a feature that is not used costs nothing.

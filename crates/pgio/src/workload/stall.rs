@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 
 use super::error::EngineError;
-use super::plan::GRACE;
 use super::stopping::{Stopping, server_answers};
+use super::window::GRACE;
 
 /// Time without an event before the server is queried; an event is due every second.
 const QUIET_TIME: Duration = Duration::from_secs(5);

@@ -3,10 +3,12 @@
 //! A slice ends by its own deadline, so usually nothing is to be done. Otherwise pgio first cancels the
 //! query and a second later calls pg_terminate_backend. A cancel alone is not enough: during a wait for
 //! a synchronous standby it only makes that one commit local, with a warning, and the block continues
-//! into the next wait. Closing the connection does not end the wait either.
+//! into the next wait. [`Notices`] counts those warnings. Closing the connection does not end the wait either.
 //!
 //! Nothing here waits for a server that does not answer: the caller must notice a second Ctrl-C.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -113,4 +115,44 @@ fn cancel_in_background(cancellers: Vec<Canceller>) {
 /// Returns whether the server answers within a short time.
 pub(super) fn server_answers(admin: &mut Client) -> bool {
     admin.is_valid(ANSWER_TIMEOUT).is_ok()
+}
+
+/// A cancel during SyncRep does not undo the commit: it becomes local, with a warning of this function
+/// of the server. The warning's text may be translated.
+const WAIT_FOR_STANDBY: &str = "SyncRepWaitForLSN";
+
+/// Counts such notices of all sessions without storing them; cheap to clone and share.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Notices(Arc<AtomicUsize>);
+
+impl Notices {
+    /// Counts a notice by the function of the server that sent it.
+    pub(super) fn push(&self, routine: &str) {
+        if routine == WAIT_FOR_STANDBY {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the commits that were acknowledged without the standby because a wait was canceled.
+    pub(super) fn cancelled_sync_rep(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pgio_connect::routine;
+
+    #[test]
+    fn a_canceled_wait_counts_in_any_language() {
+        let notices = Notices::default();
+        for body in [
+            &b"SWARNUNG\0VWARNING\0C01000\0Mstorniere Warten\0RSyncRepWaitForLSN\0\0"[..],
+            b"SWARNUNG\0VWARNING\0C01000\0Metwas anderes\0RExecuteDoStmt\0\0",
+        ] {
+            notices.push(routine(body));
+        }
+        assert_eq!(notices.cancelled_sync_rep(), 1);
+    }
 }

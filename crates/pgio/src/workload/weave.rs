@@ -121,7 +121,7 @@ pub struct WovenCondition {
     /// Start and end of the counted part of each of its slices, on this machine's clock.
     pub spans: Vec<(Instant, Instant)>,
     /// Work and time of each of its slices. Work is block visits, or commits where nothing visits blocks.
-    pub turns: Vec<SliceSample>,
+    pub slices: Vec<SliceSample>,
     /// The mean time of a call of the slowest session; `None` if a session ended no call in its slices.
     pub slowest: Option<Duration>,
     /// Slices in which a session began its work after half of the guard.
@@ -131,7 +131,7 @@ pub struct WovenCondition {
 impl WovenCondition {
     /// Returns the mean time of a call of one session; `None` if no call ended.
     pub fn call_time(&self) -> Option<Duration> {
-        let seconds: f64 = self.turns.iter().flat_map(|turn| turn.seconds).sum();
+        let seconds: f64 = self.slices.iter().flat_map(|slice| slice.seconds).sum();
         mean_call(seconds, self.outcome.totals.ended_calls())
     }
 }

@@ -16,15 +16,14 @@ use super::clock::{self, Start};
 use super::error::EngineError;
 use super::outcome::{Progress, WindowEvent, WindowOutcome};
 use super::phase::{self, Phase};
-use super::plan::slice_length;
-use super::pool::{Member, SessionPool, alive};
+use super::pool::{PooledSession, SessionPool, alive};
+use super::prepare::Switches;
 use super::pulse::Pulse;
-use super::session::{Event, Order, SliceOrder, SliceWork, WovenDone, server_seed};
+use super::session::{Order, SessionEvent, SliceOrder, SliceWork, WovenDone, server_seed};
 use super::stall::Stall;
 use super::stopping::Stopping;
-use super::switching::Switches;
 use super::weave::{self, PlannedSlice, WeavePlan, WovenCondition, WovenFailure, WovenOutcome};
-use super::window::span;
+use super::window::{slice_length, span};
 use crate::pg::server;
 use pgio_results::model::Slice;
 
@@ -55,7 +54,7 @@ impl SessionPool {
         plan: &WeavePlan,
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WovenOutcome, EngineError> {
-        let count = self.members.len();
+        let count = self.sessions.len();
         let mut clock = SliceClock::start(admin, count)?;
         let pulse = Pulse::start();
         listener(admin, WindowEvent::Opened(clock.reading.at));
@@ -101,7 +100,7 @@ impl SessionPool {
                 let ends = clock.place(admin, plan.guard(), slice.seconds)?;
                 self.order_slice(&settings[slice.condition], ends, is_first);
                 let length = span(plan.guard() + slice.seconds);
-                let Answers { done, failure } = self.await_sessions(admin, length);
+                let FinishedSlice { done, failure } = self.await_sessions(admin, length);
                 if let Some(mut failure) = failure {
                     failure.failure.condition = Some(slice.condition);
                     return Ok(Some(failure));
@@ -124,7 +123,7 @@ impl SessionPool {
 
     /// Gives all sessions the order of a slice; with the first one, each gets its seed.
     fn order_slice(&self, settings: &Arc<Switches>, ends: [f64; 3], is_first: bool) {
-        for index in 0..self.members.len() {
+        for index in 0..self.sessions.len() {
             let seed = server_seed(self.setup.seed, "session", index as u64);
             let order =
                 SliceOrder { settings: Arc::clone(settings), ends, seed: is_first.then_some(seed) };
@@ -133,25 +132,25 @@ impl SessionPool {
     }
 
     /// Waits until every session has done its slice of this length or has ended.
-    fn await_sessions(&mut self, admin: &mut Client, length: Duration) -> Answers {
-        let mut turn = Answering {
-            members: &mut self.members,
+    fn await_sessions(&mut self, admin: &mut Client, length: Duration) -> FinishedSlice {
+        let mut phase = SlicePhase {
+            sessions: &mut self.sessions,
             admin,
             stopping: Stopping::default(),
             stall: Stall::new(Instant::now()),
             length,
             done: Vec::new(),
         };
-        let error = phase::run(&mut turn, &self.events, &self.setup.stop);
+        let error = phase::run(&mut phase, &self.events, &self.setup.stop);
         // Without an error no session was stopped, and nothing was given up.
-        let given_up = turn.stopping.has_given_up();
+        let given_up = phase.stopping.has_given_up();
         let failure = error.map(|error| Failure { failure: error.into(), given_up });
-        Answers { done: turn.done, failure }
+        FinishedSlice { done: phase.done, failure }
     }
 }
 
-/// How the sessions answered an order.
-struct Answers {
+/// What the sessions did after an order.
+struct FinishedSlice {
     done: Vec<WovenDone>,
     failure: Option<Failure>,
 }
@@ -295,7 +294,7 @@ impl Woven {
         let condition = || WovenCondition {
             outcome: WindowOutcome::new(start.epoch),
             spans: Vec::new(),
-            turns: Vec::new(),
+            slices: Vec::new(),
             slowest: None,
             late_slices: 0,
         };
@@ -318,22 +317,22 @@ impl Woven {
         let sessions = done.len().max(1) as f64;
         let mut sum = Totals::default();
         let mut work = [Work::default(); 2];
-        let mut turn = SliceSample { previous: self.last, work: [0.0; 2], seconds: [0.0; 2] };
+        let mut sample = SliceSample { previous: self.last, work: [0.0; 2], seconds: [0.0; 2] };
         for WovenDone { index, halves, readings, .. } in done {
             condition.outcome.readings.extend(readings);
             for (half, SliceWork { totals, began, ended }) in halves.into_iter().enumerate() {
                 let took = (ended - began).max(0.0);
                 work[half].add(&totals);
-                turn.seconds[half] += took;
+                sample.seconds[half] += took;
                 self.counted[slice.condition][index as usize] += took;
                 self.totals[slice.condition][index as usize].merge(&totals);
                 sum.merge(&totals);
             }
         }
         self.last = Some(slice.condition);
-        condition.turns.push(turn);
+        condition.slices.push(sample);
         self.halves[slice.condition].push(work);
-        let seconds = turn.seconds.iter().sum::<f64>() / sessions;
+        let seconds = sample.seconds.iter().sum::<f64>() / sessions;
         self.progress.covered += seconds;
         self.progress.block_visits += sum.block_visits();
         self.progress.blocks_scanned += sum.blocks_scanned();
@@ -366,8 +365,8 @@ impl Woven {
         let cancelled = pool.notices.cancelled_sync_rep();
         let unit = Work::unit(&self.halves);
         for (at, condition) in self.conditions.iter_mut().enumerate() {
-            for (turn, halves) in condition.turns.iter_mut().zip(&self.halves[at]) {
-                turn.work = halves.map(|work| work.0[unit]);
+            for (sample, halves) in condition.slices.iter_mut().zip(&self.halves[at]) {
+                sample.work = halves.map(|work| work.0[unit]);
             }
             let outcome = &mut condition.outcome;
             outcome.seconds = mean(&self.counted[at]);
@@ -376,7 +375,7 @@ impl Woven {
             let sessions = self.counted[at].iter().zip(&self.totals[at]);
             condition.slowest =
                 weave::slowest_call(sessions.map(|(seconds, own)| (*seconds, own.ended_calls())));
-            let totals = pool.members.iter().zip(&self.totals[at]);
+            let totals = pool.sessions.iter().zip(&self.totals[at]);
             outcome.sessions = totals
                 .map(|(member, own)| own.to_session_totals(member.pid, &member.table))
                 .collect();
@@ -425,8 +424,8 @@ fn add_to_timeline(timeline: &mut Vec<Slice>, bin: f64, seconds: f64, work: &Tot
 }
 
 /// All sessions during one slice, or after the last one.
-struct Answering<'a> {
-    members: &'a mut [Member],
+struct SlicePhase<'a> {
+    sessions: &'a mut [PooledSession],
     admin: &'a mut Client,
     stopping: Stopping,
     stall: Stall,
@@ -435,18 +434,20 @@ struct Answering<'a> {
     done: Vec<WovenDone>,
 }
 
-impl Phase for Answering<'_> {
-    type Event = Event;
+impl Phase for SlicePhase<'_> {
+    type Event = SessionEvent;
 
-    fn take(&mut self, event: Event) -> Result<(), EngineError> {
+    fn take(&mut self, event: SessionEvent) -> Result<(), EngineError> {
         match event {
-            Event::Woven(done) => self.done.push(*done),
-            Event::Failed { index, error } => {
-                self.members[index as usize].done = true;
+            SessionEvent::Woven(done) => self.done.push(*done),
+            SessionEvent::Failed { index, error } => {
+                self.sessions[index as usize].done = true;
                 return Err(error);
             }
-            Event::Done { index } => self.members[index as usize].done = true,
-            Event::Connected { .. } | Event::Ready { .. } | Event::Slice(_) => {}
+            SessionEvent::Done { index } => self.sessions[index as usize].done = true,
+            SessionEvent::Connected { .. }
+            | SessionEvent::Ready { .. }
+            | SessionEvent::Slice(_) => {}
         }
         Ok(())
     }
@@ -454,19 +455,19 @@ impl Phase for Answering<'_> {
     /// After an error, sessions end their slice, and the caller dismisses them.
     fn is_unfinished(&self, _ending: bool) -> bool {
         let has_answered = |index: usize| self.done.iter().any(|d| d.index as usize == index);
-        let mut members = self.members.iter().enumerate();
-        members.any(|(index, member)| !member.done && !has_answered(index))
+        let mut sessions = self.sessions.iter().enumerate();
+        sessions.any(|(index, member)| !member.done && !has_answered(index))
             && !self.stopping.has_given_up()
     }
 
     fn overdue(&mut self) -> Option<EngineError> {
         let over = self.stall.quiet_time().saturating_sub(self.length);
-        let pids = || -> Vec<i32> { alive(self.members).iter().map(|m| m.pid).collect() };
+        let pids = || -> Vec<i32> { alive(self.sessions).iter().map(|m| m.pid).collect() };
         self.stall.overdue_error(self.admin, over, pids, "did not end with their slice")
     }
 
     fn end(&mut self, urgent: bool) {
-        self.stopping.advance(self.admin, &alive(self.members), urgent);
+        self.stopping.advance(self.admin, &alive(self.sessions), urgent);
     }
 }
 

@@ -6,7 +6,7 @@ use super::super::exit::{Failure, Outcome, USAGE};
 use super::super::output;
 use crate::config::drivers::{DriverEngine, DriverSpec, parse_engine};
 use crate::experiment::application::Job;
-use crate::workload::drivers::coordinator::launch;
+use crate::workload::coordinator::launch;
 
 /// Returns the drivers that flags and file ask for together.
 pub(super) fn spec(

@@ -13,7 +13,7 @@ use crate::config::value::EngineName;
 use crate::experiment::error::LiveError;
 use crate::experiment::live::Live;
 use crate::experiment::target::Target;
-use crate::workload::drivers::coordinator::{DriverCounts, Drivers, launch};
+use crate::workload::coordinator::{DriverCounts, Drivers, launch};
 use crate::workload::drivers::{DriverError, server_name};
 use crate::workload::{EngineError, Generator};
 

@@ -32,7 +32,7 @@ use crate::experiment::{conflicts, state};
 use crate::host::lock::LockFile;
 use crate::host::stop::Stop;
 use crate::treatment::journal::{self, Claims, Journal};
-use crate::workload::drivers::coordinator::Drivers;
+use crate::workload::coordinator::Drivers;
 use pgio_results::store::{Manifest, Store, StoredExperiment};
 
 /// State shared by the workloads of a run.

@@ -148,7 +148,7 @@ impl Live<'_> {
             return Err((*failure.error).into());
         }
         let calls = outcome.conditions.iter().map(|condition| condition.call_time()).collect();
-        let slices = outcome.conditions.into_iter().map(|condition| condition.turns).collect();
+        let slices = outcome.conditions.into_iter().map(|condition| condition.slices).collect();
         Ok(CalibrationPart { slices, calls })
     }
 }

@@ -8,7 +8,7 @@ use super::request::Request;
 use crate::experiment::trial_checks;
 use crate::telemetry::TelemetrySources;
 use crate::workload::command::ProgramOutput;
-use crate::workload::drivers::coordinator::launch;
+use crate::workload::coordinator::launch;
 use crate::workload::{EngineError, Totals, WindowOutcome, Workload};
 use pgio_results::histogram::Histogram;
 use pgio_results::model::{Evidence, Metric, Slice, Trial, When};

@@ -260,7 +260,7 @@ fn slice_setting(name: &str) -> String {
 }
 
 fn describe(plan: &WeavePlan, condition: &WovenCondition, names: &[String], seconds: f64) -> Woven {
-    let Slices { halves, after } = Slices::new(&condition.turns, names.len());
+    let Slices { halves, after } = Slices::new(&condition.slices, names.len());
     let mut woven = Woven {
         slice_seconds: plan.slice.as_secs_f64(),
         guard_seconds: plan.guard(),

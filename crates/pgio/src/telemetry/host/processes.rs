@@ -145,11 +145,11 @@ impl Processes {
         let servers =
             self.ticks_of_descendants(roots).saturating_sub(earlier.ticks_of_descendants(&lasting));
         let threads = self.descendants_of(&BTreeSet::from_iter(self.kernel_thread_parent()));
-        let of_thread = |thread: &Process| {
+        let thread_ticks = |thread: &Process| {
             let before = earlier.by_pid.get(&thread.pid).filter(|_| lasts(&thread.pid));
             thread.ticks().saturating_sub(before.map_or(0, Process::ticks))
         };
-        threads.into_iter().map(of_thread).fold(servers, u64::saturating_add)
+        threads.into_iter().map(thread_ticks).fold(servers, u64::saturating_add)
     }
 
     /// CPU ticks of these processes alone, as far as they are left at the end.

@@ -151,7 +151,7 @@ fn a_slow_answer_is_dated_by_the_uptime_of_its_counters() {
 #[test]
 fn foreign_load_excludes_known_processes() {
     let began = Instant::now();
-    let of = |backends: &[i32], extra: &str| {
+    let foreign = |backends: &[i32], extra: &str| {
         let [from, to] = [1, 5].map(|s| {
             let extra = extra.replace("TICKS", &(20 * s).to_string());
             let at = began + Duration::from_secs(s);
@@ -166,18 +166,18 @@ fn foreign_load_excludes_known_processes() {
             .map(|load| load.cores)
     };
     // Processes use 150 ticks per second: PostgreSQL 90, pgio 9, the shell 1.
-    near(of(&[101], "").unwrap(), 0.5);
-    near(of(&[], "").unwrap(), 1.4);
+    near(foreign(&[101], "").unwrap(), 0.5);
+    near(foreign(&[], "").unwrap(), 1.4);
     let kernel = "9 (kworker/0:1) S 2 1 1 0 -1 0 0 0 0 0 TICKS 0 0 0 0 0\n";
-    near(of(&[101], kernel).unwrap(), 0.3);
-    assert_eq!(of(&[101, 999], ""), Err(999));
-    assert_eq!(of(&[50], ""), Err(50), "not a PostgreSQL process");
+    near(foreign(&[101], kernel).unwrap(), 0.3);
+    assert_eq!(foreign(&[101, 999], ""), Err(999));
+    assert_eq!(foreign(&[50], ""), Err(50), "not a PostgreSQL process");
 }
 
 #[test]
 fn a_standby_of_another_cluster_is_foreign_load() {
     let began = Instant::now();
-    let of = |identifier: &str| {
+    let foreign = |identifier: &str| {
         let [from, to] = [1, 5].map(|s| {
             let standby = format!(
                 "200 (postgres) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 0 0\n\
@@ -192,10 +192,10 @@ fn a_standby_of_another_cluster_is_foreign_load() {
         let span = Span::between(&from, &to).unwrap();
         span.foreign_load(&watch, &BTreeSet::from([50, 77]), 100.0).unwrap().unwrap().cores
     };
-    near(of("7"), 0.3);
-    near(of("8"), 0.5);
+    near(foreign("7"), 0.3);
+    near(foreign("8"), 0.5);
     // It could not be read.
-    near(of(""), 0.3);
+    near(foreign(""), 0.3);
 }
 
 /// A process that is named like a walreceiver, in a data directory.
@@ -315,7 +315,7 @@ fn disk_counters_may_wrap_and_a_restarted_device_is_left_out() {
 fn host_tracks_have_one_value_per_sampling_interval() {
     let began = Instant::now();
     let snapshots: Vec<Snapshot> = (0..4).map(|s| snapshot(began, s)).collect();
-    let tracks = tracks::tracks("db", &snapshots, began + Duration::from_secs(2));
+    let tracks = window::tracks("db", &snapshots, began + Duration::from_secs(2));
     let names: Vec<String> = tracks.iter().map(|t| format!("{}/{}", t.subject, t.name)).collect();
     let expected = [
         "/busy_share",

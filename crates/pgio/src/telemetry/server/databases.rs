@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use postgres::Row;
 
 use crate::pg::words::Shown;
-use crate::telemetry::span::Span;
+use crate::telemetry::sampling::Span;
 use pgio_results::telemetry::DatabaseUse;
 
 /// The databases of the parameter are left out.

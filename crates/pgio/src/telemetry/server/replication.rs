@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use postgres::Row;
 
-use crate::telemetry::span::Span;
+use crate::telemetry::sampling::Span;
 use pgio_results::series::Track;
 use pgio_results::telemetry::StandbyLag;
 

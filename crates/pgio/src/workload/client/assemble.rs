@@ -6,12 +6,11 @@
 //! two round trips after authentication.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use bytes::BytesMut;
 use postgres::Client;
@@ -20,16 +19,16 @@ use postgres_protocol::message::frontend;
 
 use super::calls::{AllCalls, Calls, Prepared};
 use super::driver::Driver;
-use super::pool::{ClientPool, Member};
+use super::pool::{ClientPool, ClientSession};
 use super::session::Session;
 use crate::config::ClientSettings;
 use crate::pg::quote::literal;
 use crate::pg::session;
 use crate::workload::error::EngineError;
-use crate::workload::notice::Notices;
 use crate::workload::participants::Setup;
 use crate::workload::phase::{self, Phase};
-use crate::workload::plan::GRACE;
+use crate::workload::stopping::Notices;
+use crate::workload::window::GRACE;
 use crate::workload::{prepare, room};
 use pgio_connect::{self, ConnectParams, Route, Wire, WireError};
 
@@ -75,7 +74,7 @@ pub(super) fn assemble(
     });
     let sessions = open_all(&plan, &setup)?;
     check_unshared(&sessions, admin)?;
-    let member = |session: &Session| Member {
+    let pooled = |session: &Session| ClientSession {
         pid: session.pid,
         table: plan
             .calls
@@ -84,7 +83,7 @@ pub(super) fn assemble(
         canceller: session.wire.canceller(),
         done: false,
     };
-    let members = sessions.iter().map(member).collect();
+    let pooled = sessions.iter().map(pooled).collect();
     // Distribute sessions round-robin, so that each thread has its share of every table.
     let threads = (settings.threads as usize).clamp(1, sessions.len().max(1));
     let mut shares: Vec<Vec<Session>> = (0..threads).map(|_| Vec::new()).collect();
@@ -92,7 +91,7 @@ pub(super) fn assemble(
         shares[session.index as usize % threads].push(session);
     }
     let pinned = plan.pinned.clone();
-    let mut pool = ClientPool::new((setup, settings), members, notices.clone(), pinned);
+    let mut pool = ClientPool::new((setup, settings), pooled, notices.clone(), pinned);
     for share in shares {
         let driver = Driver::new(share, notices.clone(), plan.settings.clone(), version)
             .map_err(|e| EngineError::Wire { doing: "waiting for sessions", source: e.into() })?;

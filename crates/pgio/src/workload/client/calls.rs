@@ -21,29 +21,29 @@ pub(in crate::workload) const TEXT: u32 = 25;
 pub struct AllCalls {
     different: Vec<Calls>,
     /// The index of each session's work.
-    of_sessions: Vec<u32>,
+    by_session: Vec<u32>,
 }
 
 impl AllCalls {
     /// All sessions do the same.
     pub(super) fn shared(calls: Calls, sessions: u32) -> AllCalls {
-        AllCalls { different: vec![calls], of_sessions: vec![0; sessions as usize] }
+        AllCalls { different: vec![calls], by_session: vec![0; sessions as usize] }
     }
 
     /// Each session has its own.
     pub(in crate::workload) fn per_session(different: Vec<Calls>) -> AllCalls {
-        let of_sessions = (0..).take(different.len()).collect();
-        AllCalls { different, of_sessions }
+        let sessions = (0..).take(different.len()).collect();
+        AllCalls { different, by_session: sessions }
     }
 
     /// Returns the number of sessions.
     pub fn sessions(&self) -> usize {
-        self.of_sessions.len()
+        self.by_session.len()
     }
 
     /// Returns the work of a session, if there are so many.
     pub(super) fn for_session(&self, session: usize) -> Option<&Calls> {
-        self.different.get(*self.of_sessions.get(session)? as usize)
+        self.different.get(*self.by_session.get(session)? as usize)
     }
 
     /// Returns each different work, in the order of the sessions.
@@ -53,17 +53,17 @@ impl AllCalls {
 
     /// Returns the work of these sessions.
     pub fn part(&self, first: usize, count: usize) -> AllCalls {
-        let mut part = AllCalls { different: Vec::new(), of_sessions: Vec::new() };
+        let mut part = AllCalls { different: Vec::new(), by_session: Vec::new() };
         let mut places = BTreeMap::new();
         let sessions = first..first + count;
         for (index, calls) in
-            sessions.filter_map(|n| self.of_sessions.get(n).zip(self.for_session(n)))
+            sessions.filter_map(|n| self.by_session.get(n).zip(self.for_session(n)))
         {
             let place = *places.entry(*index).or_insert_with(|| {
                 part.different.push(calls.clone());
                 part.different.len() as u32 - 1
             });
-            part.of_sessions.push(place);
+            part.by_session.push(place);
         }
         part
     }
@@ -114,7 +114,7 @@ pub(in crate::workload) enum Parameter {
     /// A key from 1 to this number, drawn for each call; at most one per call.
     Key(u64),
     /// The number of the repetition, from 1.
-    Turn,
+    Repetition,
     /// A text of so many bytes.
     Filler(u32),
     Null,
@@ -161,9 +161,10 @@ impl Prepared {
         let mut bytes = BytesMut::new();
         let mut key = None;
         let steps = call.steps.iter();
-        let turns = steps.flat_map(|step| (1..=i64::from(step.times)).map(move |n| (step, n)));
-        for (step, turn) in turns {
-            bind(step, turn, &mut bytes)?;
+        let repetitions =
+            steps.flat_map(|step| (1..=i64::from(step.times)).map(move |n| (step, n)));
+        for (step, repetition) in repetitions {
+            bind(step, repetition, &mut bytes)?;
             if let Some(span) = step.parameters.iter().find_map(Parameter::key_count) {
                 key = Some((key_position(step, bytes.len()), span));
             }
@@ -199,11 +200,11 @@ impl Parameter {
 }
 
 /// Appends the Bind message; parameters and results are binary.
-fn bind(step: &Step, turn: i64, bytes: &mut BytesMut) -> std::io::Result<()> {
+fn bind(step: &Step, repetition: i64, bytes: &mut BytesMut) -> std::io::Result<()> {
     let value = |parameter: &Parameter, out: &mut BytesMut| {
         match parameter {
             Parameter::Key(_) => out.extend_from_slice(&1i64.to_be_bytes()),
-            Parameter::Turn => out.extend_from_slice(&turn.to_be_bytes()),
+            Parameter::Repetition => out.extend_from_slice(&repetition.to_be_bytes()),
             Parameter::Filler(length) => out.put_bytes(b'X', *length as usize),
             Parameter::Null => return Ok(IsNull::Yes),
         }
@@ -222,7 +223,7 @@ fn key_position(step: &Step, end: usize) -> usize {
     let after = step.parameters.iter().skip_while(|p| p.key_count().is_none()).skip(1);
     let trailing_bytes: usize = after
         .map(|parameter| match parameter {
-            Parameter::Key(_) | Parameter::Turn => 4 + 8,
+            Parameter::Key(_) | Parameter::Repetition => 4 + 8,
             Parameter::Filler(length) => 4 + *length as usize,
             Parameter::Null => 4,
         })
@@ -274,7 +275,7 @@ mod tests {
 
     #[test]
     fn repeated_steps_pass_their_number_as_parameter() {
-        let mut repeated = call(vec![Parameter::Turn]);
+        let mut repeated = call(vec![Parameter::Repetition]);
         repeated.steps[0].times = 3;
         let bytes = written(&repeated, 1);
         let begins = |name: &[u8]| bytes.windows(name.len()).filter(|w| *w == name).count();
@@ -317,8 +318,8 @@ mod tests {
 
     #[test]
     fn shares_of_calls_are_scaled_to_the_range_of_draws() {
-        let of = |share| Call { share, ..call(Vec::new()) };
-        let prepared = Prepared::prepare_all(&[of(0.25), of(0.75)]).unwrap();
+        let with_share = |share| Call { share, ..call(Vec::new()) };
+        let prepared = Prepared::prepare_all(&[with_share(0.25), with_share(0.75)]).unwrap();
         assert_eq!(prepared[0].up_to, 1 << 62);
         assert_eq!(prepared[1].up_to, u64::MAX);
     }

@@ -5,24 +5,22 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
-use super::event::Event;
 use super::session::{Listener, Session, Tally};
-use super::window::{Quit, Window};
+use super::window::{Quit, ThreadEvent, Window};
 use crate::pg::server::FORCE_FLUSH_SINCE;
 use crate::workload::clock::wait_until;
 use crate::workload::error::EngineError;
-use crate::workload::notice::Notices;
-use crate::workload::plan::GRACE;
+use crate::workload::stopping::Notices;
+use crate::workload::window::GRACE;
 use pgio_connect::WireError;
 
 /// Maximum delay until a request to stop is noticed.
@@ -47,7 +45,7 @@ pub(super) struct Driver {
 /// One window of one thread.
 struct WindowWork<'a> {
     window: &'a Window,
-    events: &'a Sender<Event>,
+    events: &'a Sender<ThreadEvent>,
     tally: Tally,
     /// Sessions that wait for the start time of their next call.
     asleep: BinaryHeap<Reverse<(i64, usize)>>,
@@ -79,7 +77,7 @@ impl Driver {
     }
 
     /// Runs one window. If the receiver has been dropped, the events are not needed.
-    pub(super) fn run(&mut self, window: &Window, events: &Sender<Event>) {
+    pub(super) fn run(&mut self, window: &Window, events: &Sender<ThreadEvent>) {
         // Lower the default 50 µs timer slack; failure is harmless.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         let mut work = WindowWork {
@@ -97,7 +95,7 @@ impl Driver {
         }
         if let Err(source) = self.run_sessions(&mut work) {
             let error = EngineError::Wire { doing: "waiting for sessions", source: source.into() };
-            let _ = events.send(Event::Failed { error });
+            let _ = events.send(ThreadEvent::Failed { error });
         }
         for session in &mut self.sessions {
             session.cut_off(window, work.now, &mut work.tally);
@@ -114,7 +112,7 @@ impl Driver {
             0
         };
         let seconds = work.tally.ended.max(ended) as f64 / 1e9;
-        let _ = events.send(Event::Worked {
+        let _ = events.send(ThreadEvent::Worked {
             seconds,
             first: first as f64 / 1e9,
             late: late as f64 / 1e9,
@@ -123,7 +121,7 @@ impl Driver {
             self.flush_statistics(&window.quit, events);
         }
         for session in &self.sessions {
-            let done = Event::Done { index: session.index, totals: session.totals.clone() };
+            let done = ThreadEvent::Done { index: session.index, totals: session.totals.clone() };
             let _ = events.send(done);
         }
     }
@@ -267,7 +265,7 @@ impl Driver {
     /// Makes the server publish the sessions' statistics before its counters are read, and checks that
     /// the server processes are the same. Stops at the first session that does not answer, because each
     /// further one would have to be waited for as long.
-    fn flush_statistics(&mut self, quit: &Quit, events: &Sender<Event>) {
+    fn flush_statistics(&mut self, quit: &Quit, events: &Sender<ThreadEvent>) {
         let sql = if self.version >= FORCE_FLUSH_SINCE {
             "SELECT pg_backend_pid(), pg_stat_force_next_flush()"
         } else {
@@ -291,7 +289,7 @@ impl Driver {
                 Ok(_) => EngineError::Pooled,
                 Err(source) => EngineError::Wire { doing: "flushing statistics", source },
             };
-            let _ = events.send(Event::Failed { error });
+            let _ = events.send(ThreadEvent::Failed { error });
             return;
         }
     }
@@ -312,12 +310,12 @@ impl WindowWork<'_> {
 
     fn report_slice(&mut self) {
         let (totals, readings) = self.tally.take();
-        let _ = self.events.send(Event::Slice { number: self.slice, totals, readings });
+        let _ = self.events.send(ThreadEvent::Slice { number: self.slice, totals, readings });
         self.slice += 1;
     }
 
     fn report_done(&self, session: &Session) {
-        let done = Event::Done { index: session.index, totals: session.totals.clone() };
+        let done = ThreadEvent::Done { index: session.index, totals: session.totals.clone() };
         let _ = self.events.send(done);
     }
 
@@ -329,7 +327,7 @@ impl WindowWork<'_> {
         if !self.window.quit.is_requested() {
             self.window.quit.request();
             let error = EngineError::Wire { doing: "the workload", source };
-            let _ = self.events.send(Event::Failed { error });
+            let _ = self.events.send(ThreadEvent::Failed { error });
         }
         self.report_done(session);
     }
@@ -395,7 +393,7 @@ mod tests {
         let asked = Instant::now();
         driver.flush_statistics(quit, &sender);
         assert!(asked.elapsed() < GRACE / 2, "{:?}", asked.elapsed());
-        events.try_iter().filter(|event| matches!(event, Event::Failed { .. })).count()
+        events.try_iter().filter(|event| matches!(event, ThreadEvent::Failed { .. })).count()
     }
 
     #[test]

@@ -11,22 +11,18 @@ use std::time::Duration;
 use postgres::Client;
 
 use super::driver::Driver;
-use super::event::{Event, Order};
-use super::window::{Quit, Window};
+use super::window::{Order, Quit, ThreadEvent, Window};
 use crate::config::ClientSettings;
 use crate::config::resolve::Extent;
 use crate::rng;
 use crate::workload::Totals;
 use crate::workload::clock::Start;
 use crate::workload::error::EngineError;
-use crate::workload::notice::Notices;
 use crate::workload::outcome::{WindowEvent, WindowOutcome};
 use crate::workload::participants::{Participants, Setup};
-use crate::workload::phase::{self, Phase};
-use crate::workload::plan::WindowPlan;
-use crate::workload::stopping::Alive;
-use crate::workload::threads::Threads;
-use crate::workload::window::{OpenWindow, span};
+use crate::workload::phase::{self, Phase, Threads};
+use crate::workload::stopping::{Alive, Notices};
+use crate::workload::window::{OpenWindow, WindowPlan, span};
 use pgio_connect::Canceller;
 use pgio_results::model::{SessionTotals, Slice};
 
@@ -39,7 +35,7 @@ const STACK: usize = 2 * 1024 * 1024;
 pub(super) struct ClientPool {
     pub(super) setup: Setup,
     pub(super) settings: ClientSettings,
-    pub(super) members: Vec<Member>,
+    pub(super) sessions: Vec<ClientSession>,
     pub(super) notices: Notices,
     /// All pinned settings, as read back.
     pub(super) pinned: BTreeMap<String, String>,
@@ -52,7 +48,7 @@ pub(super) struct ClientPool {
 
 /// A session as the pool sees it.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct ClientSession {
     pub(super) pid: i32,
     pub(super) table: String,
     pub(super) canceller: Canceller,
@@ -61,19 +57,19 @@ pub(super) struct Member {
 
 impl std::fmt::Debug for ClientPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ClientPool").field("sessions", &self.members.len()).finish_non_exhaustive()
+        f.debug_struct("ClientPool").field("sessions", &self.sessions.len()).finish_non_exhaustive()
     }
 }
 
 impl ClientPool {
     pub(super) fn new(
         (setup, settings): (Setup, ClientSettings),
-        members: Vec<Member>,
+        sessions: Vec<ClientSession>,
         notices: Notices,
         pinned: BTreeMap<String, String>,
     ) -> ClientPool {
         let (threads, shares) = (Threads::new(), Vec::new());
-        ClientPool { setup, settings, members, notices, pinned, threads, shares, given_up: false }
+        ClientPool { setup, settings, sessions, notices, pinned, threads, shares, given_up: false }
     }
 
     /// Starts a thread for a driver and its sessions; the thread waits for windows.
@@ -108,7 +104,7 @@ impl ClientPool {
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError> {
         let first = self.setup.first_session();
-        let all = self.setup.all_sessions(self.members.len());
+        let all = self.setup.all_sessions(self.sessions.len());
         let plan = WindowPlan::new(extent, all, 1);
         let quit = Quit::default();
         // A separate channel: the window is over when no thread can report any more.
@@ -122,19 +118,19 @@ impl ClientPool {
                 pace: self.settings.pace,
                 pipeline: self.settings.pipeline as usize,
                 first,
-                members: all,
+                all_sessions: all,
                 seed,
                 quit: quit.clone(),
             };
             self.threads.send_order(thread, Order { window, events: sender.clone() });
         }
         drop(sender);
-        self.members.iter_mut().for_each(|member| member.done = false);
+        self.sessions.iter_mut().for_each(|session| session.done = false);
         let mut window = OpenWindow::open(admin, start, plan, listener);
-        window.outcome.sessions = vec![SessionTotals::default(); self.members.len()];
+        window.outcome.sessions = vec![SessionTotals::default(); self.sessions.len()];
         let threads = self.shares.len();
         let mut working = Working {
-            members: &mut self.members,
+            sessions: &mut self.sessions,
             quit: &quit,
             // Each thread reports every slice, including empty ones.
             slice: window.plan.slice / threads as f64,
@@ -164,7 +160,7 @@ impl Drop for ClientPool {
 
 impl Participants for ClientPool {
     fn pids(&self) -> Vec<i32> {
-        self.members.iter().map(|m| m.pid).collect()
+        self.sessions.iter().map(|m| m.pid).collect()
     }
 
     fn pinned(&self) -> BTreeMap<String, String> {
@@ -183,14 +179,14 @@ impl Participants for ClientPool {
     }
 }
 
-fn alive(members: &[Member]) -> impl Iterator<Item = Alive<'_>> {
-    let alive = members.iter().filter(|m| !m.done);
+fn alive(sessions: &[ClientSession]) -> impl Iterator<Item = Alive<'_>> {
+    let alive = sessions.iter().filter(|m| !m.done);
     alive.map(|m| Alive { pid: m.pid, canceller: Some(&m.canceller) })
 }
 
 /// The threads during a window.
 struct Working<'a> {
-    members: &'a mut [Member],
+    sessions: &'a mut [ClientSession],
     window: OpenWindow<'a>,
     quit: &'a Quit,
     /// Seconds of the window that one report covers.
@@ -201,12 +197,12 @@ struct Working<'a> {
 }
 
 impl Phase for Working<'_> {
-    type Event = Event;
+    type Event = ThreadEvent;
 
-    fn take(&mut self, event: Event) -> Result<(), EngineError> {
+    fn take(&mut self, event: ThreadEvent) -> Result<(), EngineError> {
         let window = &mut self.window;
         match event {
-            Event::Slice { number, totals, readings } => {
+            ThreadEvent::Slice { number, totals, readings } => {
                 // A slice without answers is reported too.
                 if totals.calls > 0 {
                     window.note_progress();
@@ -219,7 +215,7 @@ impl Phase for Working<'_> {
                     add_latency(&mut window.outcome.timeline[number], &totals);
                 }
             }
-            Event::Worked { seconds, first, late } => {
+            ThreadEvent::Worked { seconds, first, late } => {
                 window.outcome.seconds = window.outcome.seconds.max(seconds);
                 window.outcome.late = window.outcome.late.max(late);
                 window.outcome.first = window.outcome.first.min(first);
@@ -228,25 +224,25 @@ impl Phase for Working<'_> {
                     window.close(window.start.at + span(window.outcome.seconds));
                 }
             }
-            Event::Done { index, totals } => {
-                let member = &mut self.members[index as usize];
-                member.done = true;
+            ThreadEvent::Done { index, totals } => {
+                let session = &mut self.sessions[index as usize];
+                session.done = true;
                 window.outcome.sessions[index as usize] =
-                    SessionTotals { pid: member.pid, table: member.table.clone(), ..totals };
+                    SessionTotals { pid: session.pid, table: session.table.clone(), ..totals };
             }
-            Event::Failed { error } => return Err(error),
+            ThreadEvent::Failed { error } => return Err(error),
         }
         Ok(())
     }
 
     /// Sessions that were stopped send their totals too, as their last event.
     fn is_unfinished(&self, _ending: bool) -> bool {
-        let unfinished = self.working > 0 || self.members.iter().any(|m| !m.done);
+        let unfinished = self.working > 0 || self.sessions.iter().any(|m| !m.done);
         unfinished && !self.window.has_given_up()
     }
 
     fn overdue(&mut self) -> Option<EngineError> {
-        self.window.stuck_error(|| alive(self.members).map(|session| session.pid).collect())
+        self.window.stuck_error(|| alive(self.sessions).map(|session| session.pid).collect())
     }
 
     fn tick(&mut self) {
@@ -257,7 +253,7 @@ impl Phase for Working<'_> {
 
     fn end(&mut self, urgent: bool) {
         self.quit.request();
-        let alive: Vec<Alive<'_>> = alive(self.members).collect();
+        let alive: Vec<Alive<'_>> = alive(self.sessions).collect();
         self.window.stop(&alive, urgent);
     }
 }

@@ -10,7 +10,7 @@ use super::pace::Schedule;
 use super::window::Window;
 use crate::rng::{self, SplitMix64};
 use crate::workload::Totals;
-use crate::workload::notice::Notices;
+use crate::workload::stopping::Notices;
 use pgio_connect::{Message, Refusal, Wire, WireError, routine, texts};
 use pgio_results::histogram::Histogram;
 use pgio_results::model::SessionTotals;
@@ -151,7 +151,7 @@ impl Session {
         let stream = rng::derive(window.seed, "session", u64::from(number));
         self.rng = SplitMix64::new(stream);
         self.schedule =
-            window.pace.map(|pace| Schedule::new(&pace, number, window.members, window.seed));
+            window.pace.map(|pace| Schedule::new(&pace, number, window.all_sessions, window.seed));
         self.calls_left = share;
         self.stage = Stage::Working;
         (self.settings_query_due, self.asleep, self.late, self.answered) = (false, false, None, 0);

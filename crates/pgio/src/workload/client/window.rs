@@ -1,10 +1,16 @@
-//! The window of the client-side engine as its threads see it, and the order to stop.
+//! The window of the client-side engine as its threads see it, the orders that they receive and the events that
+//! they report.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use crate::config::Pace;
+use crate::workload::Totals;
+use crate::workload::error::EngineError;
+use pgio_results::model::SessionTotals;
 
 /// A window, the same for all threads; times are nanoseconds since `opens`.
 pub(super) struct Window {
@@ -19,7 +25,7 @@ pub(super) struct Window {
     /// The number of this process's first session.
     pub first: u32,
     /// Number of sessions of all processes.
-    pub members: u64,
+    pub all_sessions: u64,
     pub seed: u64,
     pub quit: Quit,
 }
@@ -75,4 +81,36 @@ impl Quit {
     pub(super) fn is_forced(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 1
     }
+}
+
+/// An order to run one window.
+pub(super) struct Order {
+    pub(super) window: Window,
+    /// The sender of its events; the window ends when all senders are dropped.
+    pub(super) events: Sender<ThreadEvent>,
+}
+
+pub(super) enum ThreadEvent {
+    /// The work of all sessions of a thread in one slice, and the condition's settings after it.
+    Slice {
+        number: usize,
+        totals: Totals,
+        readings: BTreeSet<(String, String)>,
+    },
+    /// All sessions of a thread have ended their last call: when, since the common start, and how late
+    /// sessions began.
+    Worked {
+        seconds: f64,
+        /// The moments of the first session and of the last.
+        first: f64,
+        late: f64,
+    },
+    /// A session has ended its work.
+    Done {
+        index: u32,
+        totals: SessionTotals,
+    },
+    Failed {
+        error: EngineError,
+    },
 }

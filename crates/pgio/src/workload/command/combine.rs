@@ -112,13 +112,17 @@ mod tests {
     #[test]
     fn means_are_unweighted_if_the_primary_metric_is_not_a_sum() {
         let outputs = || [output(300.0, Some(1.0)), output(100.0, Some(5.0))];
-        let of = |primary, combine| {
+        let combined = |primary, combine| {
             latency(&[spec("rate", true, primary), spec("latency", false, combine)], outputs())
         };
-        assert_eq!(of(Some(Combine::Max), Some(Combine::Mean)), Some(Some(3.0)));
-        assert_eq!(of(Some(Combine::Sum), Some(Combine::Max)), Some(Some(5.0)));
-        assert_eq!(of(Some(Combine::Sum), Some(Combine::Min)), Some(Some(1.0)));
-        assert_eq!(of(Some(Combine::Sum), None), None, "percentiles of parts make no percentile");
+        assert_eq!(combined(Some(Combine::Max), Some(Combine::Mean)), Some(Some(3.0)));
+        assert_eq!(combined(Some(Combine::Sum), Some(Combine::Max)), Some(Some(5.0)));
+        assert_eq!(combined(Some(Combine::Sum), Some(Combine::Min)), Some(Some(1.0)));
+        assert_eq!(
+            combined(Some(Combine::Sum), None),
+            None,
+            "percentiles of parts make no percentile"
+        );
     }
 
     #[test]

@@ -272,7 +272,7 @@ mod tests {
         Extractor::Json(all.iter().map(|p| (*p).to_owned()).collect())
     }
 
-    fn of(spec: &MetricSpec, stdout: &str) -> Result<Option<f64>, String> {
+    fn read(spec: &MetricSpec, stdout: &str) -> Result<Option<f64>, String> {
         let written = CapturedOutput { stdout, stderr: "", files: Vec::new() };
         let all = metrics(std::slice::from_ref(spec), &written).map_err(|e| e.to_string())?;
         assert_eq!(all["m"].unit, "s");
@@ -284,24 +284,24 @@ mod tests {
 
     #[test]
     fn take_chooses_among_several_matches() {
-        let tps = |take| of(&spec(regex("^tps = ([0-9.]+)", take)), PGBENCH).unwrap().unwrap();
+        let tps = |take| read(&spec(regex("^tps = ([0-9.]+)", take)), PGBENCH).unwrap().unwrap();
         assert_eq!(tps(MatchChoice::Last), 880.25);
         assert_eq!(tps(MatchChoice::First), 871.5);
         assert_eq!(tps(MatchChoice::Sum), 1751.75);
         assert_eq!(tps(MatchChoice::Mean), 875.875);
         let whole = spec(regex("[0-9.]+(?: ms)?$", MatchChoice::First));
-        assert!(of(&whole, PGBENCH).unwrap_err().contains("`1.147 ms`, which is not a number"));
+        assert!(read(&whole, PGBENCH).unwrap_err().contains("`1.147 ms`, which is not a number"));
         let scaled =
             MetricSpec { scale: 0.001, ..spec(regex("= ([0-9.]+) ms", MatchChoice::Last)) };
-        assert!((of(&scaled, PGBENCH).unwrap().unwrap() - 0.001_147).abs() < 1e-12);
+        assert!((read(&scaled, PGBENCH).unwrap().unwrap() - 0.001_147).abs() < 1e-12);
         let extractor = Extractor::Regex {
             pattern: "^tps = (\\S+)".to_owned(),
             take: MatchChoice::Mean,
             skip: 1,
         };
-        assert_eq!(of(&spec(extractor.clone()), PGBENCH).unwrap(), Some(880.25));
+        assert_eq!(read(&spec(extractor.clone()), PGBENCH).unwrap(), Some(880.25));
         let one = PGBENCH.rsplit_once("tps").unwrap().0;
-        let error = of(&spec(extractor), one).unwrap_err();
+        let error = read(&spec(extractor), one).unwrap_err();
         assert!(error.contains("has no matches after the 1 that are skipped"), "{error}");
     }
 
@@ -309,21 +309,21 @@ mod tests {
     fn json_is_found_between_other_text_and_a_star_is_every_member() {
         let text = "note: [no JSON]\n{\"jobs\": [{\"read\": {\"iops\": 10.5, \"bw\": \"7\"}},\n\
                     {\"read\": {\"iops\": 1, \"bw\": 3}}], \"a/b\": 5, \"*x\": 6}\ndone { }\n";
-        let sum = |all: &[&str]| of(&spec(pointers(all)), text).unwrap().unwrap();
+        let sum = |all: &[&str]| read(&spec(pointers(all)), text).unwrap().unwrap();
         assert_eq!(sum(&["/jobs/0/read/iops"]), 10.5);
         assert_eq!(sum(&["/jobs/*/read/iops"]), 11.5);
         assert_eq!(sum(&["/jobs/*/read/*"]), 21.5);
         assert_eq!(sum(&["/jobs/0/read/bw", "/a~1b"]), 12.0);
         assert_eq!(sum(&["/*x"]), 6.0);
-        assert!(of(&spec(pointers(&[""])), "  17\n[4]").unwrap_err().contains("not a number"));
+        assert!(read(&spec(pointers(&[""])), "  17\n[4]").unwrap_err().contains("not a number"));
         for (pointer, why) in [
             ("/jobs/7/read/iops", "no value at /jobs/7/read/iops"),
             ("/jobs", "/jobs is [{\"read\":{"),
         ] {
-            let error = of(&spec(pointers(&[pointer])), text).unwrap_err();
+            let error = read(&spec(pointers(&[pointer])), text).unwrap_err();
             assert!(error.contains(why), "{error}");
         }
-        let error = of(&spec(pointers(&["/a"])), "no JSON\nat all").unwrap_err();
+        let error = read(&spec(pointers(&["/a"])), "no JSON\nat all").unwrap_err();
         assert_eq!(
             error,
             "metric `m`: the output contains no JSON; see its complete output in output/ of the results and \
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn the_last_complete_document_counts() {
-        let m = |text: &str| of(&spec(pointers(&["/m"])), text);
+        let m = |text: &str| read(&spec(pointers(&["/m"])), text);
         for text in [
             "{ \"m\": 1 }\n{ \"m\": 2 }\n{ \"m\": 7 }\n",
             "{\"m\": 1}{\"m\": 7}",
@@ -346,7 +346,7 @@ mod tests {
             assert_eq!(m(text), Ok(Some(7.0)), "{text}");
         }
         assert!(m("{\"m\": 1}\n{\"m\": NaN}").unwrap_err().contains("/m is null"));
-        assert_eq!(of(&spec(pointers(&["/0"])), "[1]\n[7]\n"), Ok(Some(7.0)));
+        assert_eq!(read(&spec(pointers(&["/0"])), "[1]\n[7]\n"), Ok(Some(7.0)));
     }
 
     #[test]
@@ -376,34 +376,34 @@ mod tests {
             ("y=1", "nothing matches `x=(\\S+)`"),
             ("", "end of stdout: nothing"),
         ] {
-            let error = of(&judged, text).unwrap_err();
+            let error = read(&judged, text).unwrap_err();
             assert!(error.starts_with("metric `m`: ") && error.contains(why), "{text}: {error}");
         }
         let plain = MetricSpec { primary: false, better: Better::Neither, ..judged };
-        assert_eq!(of(&plain, "x=0").unwrap(), Some(0.0));
-        assert_eq!(of(&plain, "x=-1").unwrap(), Some(-1.0));
-        assert!(of(&plain, "x=nan").is_err() && of(&plain, "").is_err());
+        assert_eq!(read(&plain, "x=0").unwrap(), Some(0.0));
+        assert_eq!(read(&plain, "x=-1").unwrap(), Some(-1.0));
+        assert!(read(&plain, "x=nan").is_err() && read(&plain, "").is_err());
         let optional = MetricSpec { optional: true, ..plain };
-        assert_eq!((of(&optional, ""), of(&optional, "x=0")), (Ok(None), Ok(Some(0.0))));
+        assert_eq!((read(&optional, ""), read(&optional, "x=0")), (Ok(None), Ok(Some(0.0))));
         let directed = MetricSpec { better: Better::Higher, ..optional };
-        assert_eq!(of(&directed, "x=0"), Ok(None));
+        assert_eq!(read(&directed, "x=0"), Ok(None));
         let json = MetricSpec { extractor: pointers(&["/a"]), ..directed };
-        assert_eq!(of(&json, "nothing"), Ok(None));
-        assert!(of(&json, "{\"a\": null}").unwrap_err().contains("/a is null"));
+        assert_eq!(read(&json, "nothing"), Ok(None));
+        assert!(read(&json, "{\"a\": null}").unwrap_err().contains("/a is null"));
     }
 
     #[test]
     fn a_metric_that_the_experiment_names_as_primary_needs_a_ratio() {
         let own = spec(regex("x=(\\S+)", MatchChoice::Last));
         let other = MetricSpec { primary: false, better: Better::Higher, ..own };
-        assert_eq!(of(&other, "x=0"), Ok(Some(0.0)));
+        assert_eq!(read(&other, "x=0"), Ok(Some(0.0)));
         let named = MetricSpec { named_primary: true, ..other };
-        assert_eq!(of(&named, "x=2"), Ok(Some(2.0)));
-        let error = of(&named, "x=0").unwrap_err();
+        assert_eq!(read(&named, "x=2"), Ok(Some(2.0)));
+        let error = read(&named, "x=0").unwrap_err();
         let why = "0 has no ratio, which a judged metric needs; find out why so little was measured, \
                    or name another metric as primary in [experiment]";
         assert!(error.contains(why), "{error}");
-        assert!(!of(&named, "").unwrap_err().contains("optional"));
+        assert!(!read(&named, "").unwrap_err().contains("optional"));
     }
 
     #[test]
@@ -448,14 +448,14 @@ mod tests {
     proptest! {
         #[test]
         fn no_output_causes_a_panic(text in "\\PC{0,60}", pointer in "(/[a*0~/]{0,3}){0,3}") {
-            let _ = of(&spec(pointers(&[&pointer])), &text);
-            let _ = of(&spec(regex("(\\S+)", MatchChoice::Mean)), &text);
+            let _ = read(&spec(pointers(&[&pointer])), &text);
+            let _ = read(&spec(regex("(\\S+)", MatchChoice::Mean)), &text);
         }
 
         #[test]
         fn a_printed_number_is_read_back(value in 1e-9f64..1e12) {
-            prop_assert_eq!(of(&spec(regex("x (\\S+)", MatchChoice::Last)), &format!("x {value}")), Ok(Some(value)));
-            let by_json = of(&spec(pointers(&["/x"])), &format!("{{\"x\": {value}}}"));
+            prop_assert_eq!(read(&spec(regex("x (\\S+)", MatchChoice::Last)), &format!("x {value}")), Ok(Some(value)));
+            let by_json = read(&spec(pointers(&["/x"])), &format!("{{\"x\": {value}}}"));
             // Equal except for the last bit.
             prop_assert!((by_json.unwrap().unwrap() / value - 1.0).abs() < 1e-15);
         }

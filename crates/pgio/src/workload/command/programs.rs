@@ -203,15 +203,15 @@ mod tests {
         let lines = |lines: Lines, keys: &str| {
             check(&spec(keys), lines, &Host::local()).err().map(|e| e.to_string())
         };
-        let of = |keys: &str| lines(Lines::All, keys);
-        assert_eq!(of(&format!("run = ['{program}', '{{seconds}}']")), None);
+        let found = |keys: &str| lines(Lines::All, keys);
+        assert_eq!(found(&format!("run = ['{program}', '{{seconds}}']")), None);
         assert_eq!(
-            of("run = 'no-such-program of a shell'"),
+            found("run = 'no-such-program of a shell'"),
             None,
             "a shell's text may say anything"
         );
         let refused = |keys: &str, words: &str| {
-            let error = of(keys).unwrap_or_else(|| panic!("{keys} is refused"));
+            let error = found(keys).unwrap_or_else(|| panic!("{keys} is refused"));
             assert!(error.contains(words), "{error}");
         };
         refused("run = ['pgio-no-such-program']", "`pgio-no-such-program` is not on this machine");

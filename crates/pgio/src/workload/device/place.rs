@@ -67,7 +67,7 @@ impl Place {
         if name.contains('\n') {
             return Err(wrong("has a line break in its name, which pgio does not support"));
         }
-        let of = |device: BlockDevice, kind: fn(BlockDevice) -> Kind| {
+        let place_on = |device: BlockDevice, kind: fn(BlockDevice) -> Kind| {
             let (path, bytes, sector) = (device.path.clone(), device.bytes, device.sector);
             (path, kind(device), Some(bytes), sector)
         };
@@ -87,9 +87,9 @@ impl Place {
             }
             PathKind::File { image, allocated: on_disk, file_system: lies_on } => {
                 (allocated, file_system) = (Some(on_disk), Some(lies_on));
-                of(image, Kind::File)
+                place_on(image, Kind::File)
             }
-            PathKind::Block(device) => of(device, Kind::Device),
+            PathKind::Block(device) => place_on(device, Kind::Device),
         };
         let name = name.to_owned();
         let place = Place { name, path, kind, bytes, allocated, sector, file_system };
@@ -115,8 +115,8 @@ impl Place {
             Kind::Scratch => true,
             Kind::Device(_) | Kind::File(_) if !consent.destroy => false,
             Kind::Device(device) | Kind::File(device) => {
-                let of_drbd = self.refusal_by_drbd(exec, host)?;
-                if let Some(refusal) = of_drbd.or_else(|| device.refusal(consent.uuids)) {
+                let drbd_refusal = self.refusal_by_drbd(exec, host)?;
+                if let Some(refusal) = drbd_refusal.or_else(|| device.refusal(consent.uuids)) {
                     let holds = matches!(refusal, Refusal::Holds { .. });
                     let hint = if holds { consent.hint } else { "" };
                     return Err(DeviceError::Refused { refusal, hint });

@@ -63,9 +63,9 @@ impl Rounds {
         let runs = self.rounds as usize * self.tests.len() * self.places.len();
         for round in 1..=self.rounds {
             for (test, extent) in self.tests.clone() {
-                let mut turn: Vec<usize> = (0..self.places.len()).collect();
-                order.shuffle(&mut turn);
-                for place in turn {
+                let mut places: Vec<usize> = (0..self.places.len()).collect();
+                order.shuffle(&mut places);
+                for place in places {
                     let done = record.runs.len();
                     let left = (runs - done) as f64 / done as f64;
                     let left = (done > 0).then(|| began.elapsed().mul_f64(left));

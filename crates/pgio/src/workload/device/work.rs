@@ -19,7 +19,7 @@ use crate::host::stop::Stop;
 use crate::host::storage::path_of;
 use crate::rng::derive;
 use crate::workload::clock::{Opener, Start, wait_until};
-use crate::workload::drivers::messages::Work;
+use crate::workload::drivers::Work;
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
 use crate::workload::participants::{Generator, Participants, Remote, Setup};
@@ -55,8 +55,8 @@ impl Device {
         device: Option<&str>,
         host: Arc<Host>,
     ) -> Result<Device, DeviceError> {
-        let of_target = || device.map(path_of);
-        let path = settings.path.clone().or_else(of_target).ok_or_else(|| {
+        let device_path = || device.map(path_of);
+        let path = settings.path.clone().or_else(device_path).ok_or_else(|| {
             DeviceError::Place(
                 "the workload `device` requires a place: write path = in [workload], or device = in its target"
                     .to_owned(),

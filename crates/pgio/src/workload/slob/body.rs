@@ -4,8 +4,7 @@
 //! only reads, updates and commits. Next: sql/slob.sql, the template.
 
 use super::draw::{Draw, count_if, float};
-use super::tables::{Slob, key_range};
-use super::{scan, turnover};
+use super::tables::{self, Slob, key_range};
 use crate::config::resolve::{Features, HotTable, KeyDistribution, SlobSettings, Think};
 use crate::workload::slice::BLOCKS_SCANNED;
 use crate::workload::sql::{self, fill};
@@ -203,7 +202,7 @@ fn add_other_calls(pieces: &mut Pieces, slob: &Slob, session: u32) {
     let mut below = f64::from(s.update_pct) / 100.0;
     if !f.scan_pct.is_zero() {
         below += f.scan_pct.share();
-        let table = sql::qualified(&slob.schema, scan::TABLE);
+        let table = sql::qualified(&slob.schema, tables::SCAN_TABLE);
         pieces.class("scan");
         pieces.count(BLOCKS_SCANNED, "bigint");
         pieces.variable(&format!(
@@ -236,9 +235,9 @@ fn add_other_calls(pieces: &mut Pieces, slob: &Slob, session: u32) {
                 ("turnover_below", &float(below)),
                 ("record_insert", &sql::record("insert", "t0")),
                 ("record_delete", &sql::record("delete", "t0")),
-                ("turnover_table", &sql::qualified(&slob.schema, turnover::TABLE)),
-                ("first_key", &turnover::first_key(session).to_string()),
-                ("depth", &turnover::DEPTH.to_string()),
+                ("turnover_table", &sql::qualified(&slob.schema, tables::TURNOVER_TABLE)),
+                ("first_key", &tables::first_key(session).to_string()),
+                ("depth", &tables::DEPTH.to_string()),
             ],
         );
     }

@@ -1,13 +1,28 @@
 //! The tables of each session, and what a session needs there: plans, privileges and settings.
+//!
+//! Inserts and deletes use a queue of rows besides the data set, which itself keeps every row. In a table with
+//! one row per block, a deleted row leaves a block that only VACUUM frees, and a newly inserted row takes another
+//! block: in the data set's tables, every pair would move a row to the table's end. Therefore the pairs use the
+//! table `pgio_turnover`, which is created for each trial: each session alternately inserts at the head of its
+//! own queue and deletes at its tail, and vacuums between two slices, as autovacuum would in time. The table
+//! always holds [`DEPTH`] rows per session, and its file additionally holds the deleted rows of a slice or two.
+//!
+//! Scans read the whole table `pgio_scan`, which `pgio setup` creates with SCAN_SCALE. The table has no index, so
+//! a sequential scan is the only plan; this is checked like the other plans. A scan is one operation of any
+//! length: the window ends when the last scan has ended.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{scan, turnover};
+use postgres::Client;
+
 use crate::config::resolve::SlobSettings;
 use crate::config::value::Access;
 use crate::dataset;
-use crate::workload::{PlanCheck, sql};
+use crate::dataset::mark::SLOB_TABLE;
+use crate::pg::trust::{Owners, find_untrusted};
+use crate::workload::sql::{self, fill};
+use crate::workload::{EngineError, PlanCheck};
 
 /// The workload `slob` on a verified data set.
 #[derive(Debug, Clone)]
@@ -67,10 +82,10 @@ impl Slob {
             }
         }
         if self.has_turnover() {
-            plans.push(check(&format!("DELETE FROM {}", self.qualified(turnover::TABLE)), 1));
+            plans.push(check(&format!("DELETE FROM {}", self.qualified(TURNOVER_TABLE)), 1));
         }
         if !s.features.scan_pct.is_zero() {
-            let statement = format!("SELECT count(*) FROM {}", self.qualified(scan::TABLE));
+            let statement = format!("SELECT count(*) FROM {}", self.qualified(SCAN_TABLE));
             plans.push(PlanCheck { statement, parameters: Vec::new(), node: "Seq Scan".into() });
         }
         plans
@@ -79,10 +94,10 @@ impl Slob {
     pub(super) fn privileges(&self, tables: &[String]) -> Vec<(String, &'static str)> {
         let needed: &[&str] = if self.updates() { &["SELECT", "UPDATE"] } else { &["SELECT"] };
         let tables = tables.iter().cloned().chain(self.hot_table());
-        let of = |table: String| needed.iter().map(move |privilege| (table.clone(), *privilege));
-        let mut all: Vec<_> = tables.flat_map(of).collect();
+        let each = |table: String| needed.iter().map(move |privilege| (table.clone(), *privilege));
+        let mut all: Vec<_> = tables.flat_map(each).collect();
         if !self.settings.features.scan_pct.is_zero() {
-            all.push((self.qualified(scan::TABLE), "SELECT"));
+            all.push((self.qualified(SCAN_TABLE), "SELECT"));
         }
         all
     }
@@ -126,4 +141,70 @@ pub(crate) fn key_range(first: &str, unit: u64) -> String {
         1 => format!("mykey = {first}"),
         _ => format!("mykey BETWEEN {first} AND {first} + {}", unit - 1),
     }
+}
+
+pub(super) const TURNOVER_TABLE: &str = "pgio_turnover";
+
+/// Rows per session.
+pub(super) const DEPTH: u64 = 64;
+/// Keys per session: more than it can ever insert.
+const KEYS: u64 = 1 << 40;
+
+pub(super) fn first_key(session: u32) -> u64 {
+    u64::from(session) * KEYS
+}
+
+/// Creates the table, logged or unlogged like the data set.
+pub(super) fn create_turnover_table(
+    admin: &mut Client,
+    schema: &str,
+    sessions: u32,
+    unlogged: bool,
+) -> Result<(), postgres::Error> {
+    remove_turnover_table(admin, schema)?;
+    admin.batch_execute(&fill(
+        sql::TURNOVER_TABLE,
+        &[
+            ("table", &sql::qualified(schema, TURNOVER_TABLE)),
+            ("unlogged", if unlogged { "UNLOGGED " } else { "" }),
+            ("mark", SLOB_TABLE),
+            ("keys_each", &KEYS.to_string()),
+            ("sessions", &sessions.to_string()),
+            ("depth", &DEPTH.to_string()),
+        ],
+    ))
+}
+
+/// Drops only a table with pgio's mark; otherwise CREATE fails.
+pub(super) fn remove_turnover_table(
+    admin: &mut Client,
+    schema: &str,
+) -> Result<(), postgres::Error> {
+    if sql::is_marked(admin, schema, TURNOVER_TABLE, SLOB_TABLE)? {
+        admin.batch_execute(&format!(
+            "DROP TURNOVER_TABLE {}",
+            sql::qualified(schema, TURNOVER_TABLE)
+        ))
+    } else {
+        Ok(())
+    }
+}
+
+/// Returns the VACUUM that a session runs between two slices. It skips a table that another session is
+/// vacuuming, and does not truncate the file, which would need an exclusive lock.
+pub(super) fn vacuum_statement(schema: &str) -> String {
+    format!("VACUUM (SKIP_LOCKED, TRUNCATE off) {}", sql::qualified(schema, TURNOVER_TABLE))
+}
+
+pub(super) const SCAN_TABLE: &str = "pgio_scan";
+
+/// Refuses, before anything is run, if pgio's table does not exist or may run code of others.
+pub fn check_scan_table(admin: &mut Client, schema: &str) -> Result<(), EngineError> {
+    let failed = |source| EngineError::Postgres { doing: "finding pgio_scan", source };
+    let row = admin.query_one(sql::SCAN_TABLE, &[&schema, &SCAN_TABLE]).map_err(failed)?;
+    if !row.try_get::<_, bool>(0)? {
+        return Err(EngineError::NoScanTable);
+    }
+    let found = find_untrusted(admin, schema, &[SCAN_TABLE], Owners::Trusted).map_err(failed)?;
+    found.map_or(Ok(()), |untrusted| Err(EngineError::Untrusted(untrusted)))
 }

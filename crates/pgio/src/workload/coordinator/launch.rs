@@ -1,0 +1,411 @@
+//! What starts drivers: processes here, or an engine that the user has. pgio places nothing itself.
+//!
+//! Each engine hands the coordinator's addresses and the token to its drivers in their environment, never
+//! in arguments. Drivers end by themselves when the run is over or the coordinator is gone. `local:N` starts
+//! processes on this machine; `slurm:N` and `run:COMMAND` one command that stays until its drivers have ended;
+//! `kubernetes:N` is in [`super::kubernetes`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::kubernetes::Kubernetes;
+pub use super::kubernetes::manifest;
+use crate::config::drivers::{DriverEngine, DriverSpec};
+use crate::host::command::CommandLine;
+use crate::host::exec::{SpawnOptions, own_stderr, spawn};
+use crate::host::proc::pid_stat;
+use crate::workload::drivers::{DriverError, RANKS_VARIABLE, SLURM_RANK_VARIABLE};
+use pgio_link::{COORDINATOR_VARIABLE, LinkError, TOKEN_VARIABLE, Token};
+
+/// Returns the engine that the user names.
+pub fn launcher(spec: &DriverSpec) -> Box<dyn Launcher> {
+    match &spec.engine {
+        DriverEngine::Local => Box::new(LocalLauncher::default()),
+        DriverEngine::Slurm => Box::new(CommandLauncher::slurm()),
+        DriverEngine::Run(line) => Box::new(CommandLauncher::user_command(line.clone())),
+        DriverEngine::Kubernetes => Box::new(Kubernetes::new(spec)),
+    }
+}
+
+/// What drivers need to find the coordinator and to be let in.
+#[derive(Debug, Clone)]
+pub struct Invitation {
+    pub coordinator: String,
+    pub token: Token,
+    pub run_id: String,
+}
+
+/// An engine that starts drivers.
+pub trait Launcher: Send {
+    /// Refuses, before anything is started, what cannot work.
+    fn check(&self) -> Result<(), DriverError>;
+
+    /// Returns the token that the user has given to the drivers already, if any.
+    fn token(&self) -> Result<Option<Token>, LinkError> {
+        match std::env::var(TOKEN_VARIABLE) {
+            Ok(text) => Token::parse(&text).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Whether drivers are on this machine, so that nobody else need reach the coordinator.
+    fn is_on_this_machine(&self) -> bool {
+        false
+    }
+
+    fn invite(&mut self, invitation: Invitation);
+
+    /// Starts drivers of these ranks; some may have run before and be lost.
+    fn start(&mut self, ranks: &[u32]) -> Result<(), DriverError>;
+
+    /// Returns why drivers of these ranks will not come any more, if that is known.
+    fn why_missing(&mut self, missing: &[u32]) -> Option<String>;
+
+    /// How long drivers may take to connect.
+    fn timeout(&self) -> Duration;
+
+    /// Ends what is left of the engine's processes; drivers know that the run is over.
+    fn end(&mut self);
+}
+
+/// The environment of drivers.
+pub(super) fn with_invitation(
+    command: CommandLine,
+    invitation: &Invitation,
+    ranks: &[u32],
+) -> CommandLine {
+    let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
+    command
+        .env(COORDINATOR_VARIABLE, &invitation.coordinator)
+        .env(TOKEN_VARIABLE, invitation.token.expose())
+        .env(RANKS_VARIABLE, ranks.join(","))
+}
+
+/// Ctrl-C on the terminal is for the coordinator, which tells the drivers.
+pub(super) fn background_options() -> SpawnOptions {
+    SpawnOptions {
+        stdin: Stdio::null(),
+        stdout: Stdio::null(),
+        stderr: own_stderr(),
+        parent_death_signal: None,
+    }
+}
+
+const LOCAL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for a driver to end after it was ordered to.
+const LOCAL_END_TIMEOUT: Duration = Duration::from_secs(3);
+
+#[derive(Default)]
+pub(super) struct LocalLauncher {
+    invitation: Option<Invitation>,
+    children: BTreeMap<u32, Child>,
+}
+
+impl Launcher for LocalLauncher {
+    fn check(&self) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    fn is_on_this_machine(&self) -> bool {
+        true
+    }
+
+    fn invite(&mut self, invitation: Invitation) {
+        self.invitation = Some(invitation);
+    }
+
+    fn start(&mut self, ranks: &[u32]) -> Result<(), DriverError> {
+        let Some(invitation) = &self.invitation else { return Ok(()) };
+        for rank in ranks {
+            if let Some(mut lost) = self.children.remove(rank) {
+                // A stopped process would come back when it is continued.
+                let _ = lost.kill();
+                let _ = lost.wait();
+            }
+            // The link leads to the running program even after an upgrade.
+            let drive = CommandLine::new("/proc/self/exe").arg("drive");
+            // A driver that is still dialing would not notice the coordinator's end. The run's own thread,
+            // which lasts as long as the run, starts all of them.
+            let options =
+                SpawnOptions { parent_death_signal: Some(Signal::TERM), ..background_options() };
+            let child = spawn(&with_invitation(drive, invitation, &[*rank]), options)?;
+            self.children.insert(*rank, child);
+        }
+        Ok(())
+    }
+
+    fn why_missing(&mut self, missing: &[u32]) -> Option<String> {
+        let ended = |(rank, child): (&u32, &mut Child)| {
+            let status = child.try_wait().ok().flatten().filter(|_| missing.contains(rank))?;
+            Some(format!("driver {rank} ended with {status}"))
+        };
+        self.children.iter_mut().find_map(ended)
+    }
+
+    fn timeout(&self) -> Duration {
+        LOCAL_TIMEOUT
+    }
+
+    fn end(&mut self) {
+        let begun = Instant::now();
+        for child in self.children.values_mut() {
+            while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < LOCAL_END_TIMEOUT {
+                thread::sleep(Duration::from_millis(5));
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.children.clear();
+    }
+}
+
+/// Time for drivers to connect: the allocation exists already, but the program may be read over a network.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
+/// Time for the command to end after its drivers were ordered to end.
+const COMMAND_END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Placeholders in the user's command: the driver's command and the number of drivers.
+const DRIVE_PLACEHOLDER: &str = "{drive}";
+const COUNT_PLACEHOLDER: &str = "{n}";
+
+enum Kind {
+    /// Inside salloc or sbatch.
+    Slurm,
+    /// A line for the shell.
+    User(String),
+}
+
+pub(super) struct CommandLauncher {
+    kind: Kind,
+    invitation: Option<Invitation>,
+    /// The newest one last.
+    started: Vec<Child>,
+}
+
+impl CommandLauncher {
+    pub(super) fn slurm() -> CommandLauncher {
+        CommandLauncher { kind: Kind::Slurm, invitation: None, started: Vec::new() }
+    }
+
+    pub(super) fn user_command(line: String) -> CommandLauncher {
+        CommandLauncher { kind: Kind::User(line), invitation: None, started: Vec::new() }
+    }
+}
+
+/// The program of the drivers: this one, by the path that other hosts know it under.
+fn program() -> Result<String, DriverError> {
+    let exe = std::env::current_exe();
+    let exe = exe.map_err(|e| {
+        DriverError::Refused(format!(
+            "cannot find the program file of pgio in /proc/self/exe ({e}): mount /proc"
+        ))
+    })?;
+    Ok(exe.display().to_string())
+}
+
+fn command_line(kind: &Kind, program: &str, count: usize) -> CommandLine {
+    match kind {
+        Kind::Slurm => {
+            let count = count.to_string();
+            // A lost driver must not end the others; a replacement shares the processors of the one
+            // that it replaces.
+            let options = ["--kill-on-bad-exit=0", "--overlap", "--export=ALL", "--label"];
+            CommandLine::new("srun").args(options).args(["--ntasks", &count, program, "drive"])
+        }
+        Kind::User(line) => {
+            let quoted = format!("'{}'", program.replace('\'', "'\\''"));
+            let line = line
+                .replace(COUNT_PLACEHOLDER, &count.to_string())
+                .replace(DRIVE_PLACEHOLDER, &format!("{quoted} drive"));
+            // All drivers would inherit the number that this process has in a Slurm job.
+            let line = format!("unset {SLURM_RANK_VARIABLE}\n{line}");
+            CommandLine::new("sh").args(["-c", &line])
+        }
+    }
+}
+
+fn is_on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+impl Launcher for CommandLauncher {
+    fn check(&self) -> Result<(), DriverError> {
+        match &self.kind {
+            Kind::Slurm if !is_on_path("srun") => Err(DriverError::NoProgram {
+                engine: "Slurm",
+                program: "srun".to_owned(),
+                hint: "install slurm-client, or run pgio where it is",
+            }),
+            Kind::Slurm if std::env::var_os("SLURM_JOB_ID").is_none() => {
+                let why = "slurm: needs an allocation: run pgio inside salloc or sbatch, such as `salloc -N 4 pgio compare ...`";
+                Err(DriverError::Refused(why.to_owned()))
+            }
+            Kind::Slurm => Ok(()),
+            Kind::User(line) => {
+                let first = line.split_whitespace().next().unwrap_or_default();
+                let plain = !first.contains(['/', '=', '$', '(', '"', '\'', '{']);
+                if plain && !is_on_path(first) && !is_builtin(first) {
+                    Err(DriverError::NoProgram {
+                        engine: "run:",
+                        program: first.to_owned(),
+                        hint: "install it, or give its path",
+                    })
+                } else {
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    fn invite(&mut self, invitation: Invitation) {
+        self.invitation = Some(invitation);
+    }
+
+    fn start(&mut self, ranks: &[u32]) -> Result<(), DriverError> {
+        let Some(invitation) = &self.invitation else { return Ok(()) };
+        self.started.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+        let command = command_line(&self.kind, &program()?, ranks.len());
+        let child = spawn(&with_invitation(command, invitation, ranks), background_options())?;
+        self.started.push(child);
+        Ok(())
+    }
+
+    fn why_missing(&mut self, _missing: &[u32]) -> Option<String> {
+        let newest = self.started.last_mut()?;
+        let status = newest.try_wait().ok().flatten()?;
+        // A command that puts its drivers in the background may succeed before they connect.
+        (!status.success())
+            .then(|| format!("the command that starts the drivers ended with {status}"))
+    }
+
+    fn timeout(&self) -> Duration {
+        COMMAND_TIMEOUT
+    }
+
+    fn end(&mut self) {
+        let begun = Instant::now();
+        for child in &mut self.started {
+            while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < COMMAND_END_TIMEOUT {
+                thread::sleep(Duration::from_millis(10));
+            }
+            if let Ok(None) = child.try_wait() {
+                let _ = kill_process_group(Pid::from_child(child), Signal::TERM);
+                let asked = Instant::now();
+                while matches!(child.try_wait(), Ok(None)) && asked.elapsed() < COMMAND_END_TIMEOUT
+                {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+            }
+            let _ = child.wait();
+        }
+        self.started.clear();
+    }
+}
+
+fn is_builtin(word: &str) -> bool {
+    ["for", "if", "while", "exec", "export", "set", "cd", "eval", "case"].contains(&word)
+}
+
+/// The subcommand that makes a process a driver.
+const DRIVE: &[u8] = b"drive";
+
+/// Returns whether a driver is among the descendants of this process, which telemetry counts as its own load.
+/// Drivers of `local:N` are, those of Slurm descend from its daemon, and a user's command may start either.
+pub fn is_driver_descendant() -> bool {
+    let Ok(own) = i32::try_from(std::process::id()) else { return false };
+    let is_driver = |pid: &i32| {
+        // A process that has ended meanwhile is no driver.
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).nth(1) == Some(DRIVE)
+    };
+    descendants_of(own, &parents()).iter().any(is_driver)
+}
+
+/// The parent of each process.
+fn parents() -> BTreeMap<i32, i32> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let stats = processes.filter_map(|entry| fs::read(entry.path().join("stat")).ok());
+    stats
+        .filter_map(|stat| pid_stat::parse(&String::from_utf8_lossy(&stat)))
+        .map(|process| (process.pid, process.parent))
+        .collect()
+}
+
+/// The descendants of a process.
+fn descendants_of(root: i32, parents: &BTreeMap<i32, i32>) -> BTreeSet<i32> {
+    let mut found = BTreeSet::new();
+    let mut pending = vec![root];
+    while let Some(parent) = pending.pop() {
+        let children = parents.iter().filter(|(_, of)| **of == parent).map(|(pid, _)| *pid);
+        pending.extend(children.filter(|pid| found.insert(*pid)));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_users_command_gets_the_number_and_the_drivers_command() {
+        let kind = Kind::User("mpirun -np {n} {drive}".to_owned());
+        let shown = command_line(&kind, "/opt/it's/pgio", 3).to_string();
+        assert!(shown.contains("mpirun -np 3 "), "{shown}");
+        assert!(shown.contains("drive"), "{shown}");
+        assert!(shown.contains("unset SLURM_PROCID"), "{shown}");
+        let slurm = command_line(&Kind::Slurm, "/usr/bin/pgio", 4).to_string();
+        assert!(slurm.starts_with("srun --kill-on-bad-exit=0 "), "{slurm}");
+        assert!(slurm.ends_with("--ntasks 4 /usr/bin/pgio drive"), "{slurm}");
+    }
+
+    #[test]
+    fn an_engine_that_is_not_there_is_named_with_what_to_install() {
+        let absent =
+            CommandLauncher::user_command("no-such-launcher-of-drivers {drive}".to_owned());
+        let text = absent.check().unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "run: starts the drivers, but `no-such-launcher-of-drivers` is not installed here: install it, or give its path"
+        );
+        assert!(CommandLauncher::user_command("sh -c '{drive}'".to_owned()).check().is_ok());
+        assert!(
+            CommandLauncher::user_command("for i in 1 2; do {drive} & done; wait".to_owned())
+                .check()
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn a_process_descends_from_its_parents() {
+        let parents = BTreeMap::from([(1, 0), (10, 1), (11, 10), (12, 11), (20, 1)]);
+        assert_eq!(descendants_of(10, &parents), BTreeSet::from([11, 12]));
+        assert_eq!(descendants_of(20, &parents), BTreeSet::new());
+    }
+
+    #[test]
+    fn a_driver_that_was_started_here_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("drive"), "sleep 60 & wait\n").unwrap();
+        // As a user's command may start it.
+        let mut command = Command::new("sh");
+        command.args(["-c", "sh drive & wait"]).current_dir(dir.path()).stdin(Stdio::null());
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = command.spawn().unwrap();
+        let begun = Instant::now();
+        while !is_driver_descendant() && begun.elapsed() < Duration::from_secs(10) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(is_driver_descendant());
+        let group = Pid::from_child(&child);
+        kill_process_group(group, Signal::KILL).unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,267 @@
+//! What a driver does for one trial: it connects, comes to each window's start, works, and reports.
+//!
+//! Runs on a thread of its own, which receives the coordinator's orders through a channel; [`super::serve`] reads
+//! the coordinator's messages meanwhile. The coordinator chooses the moments at which windows open.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::preflight::{fault, open_admin, resolve_params};
+use crate::config::resolve::Extent;
+use crate::host::stop::Stop;
+use crate::pg::words;
+use crate::workload::clock::{Opener, Start};
+use crate::workload::command::{self, ProgramOutput};
+use crate::workload::drivers::{
+    Assignment, DriverError, FromDriver, PartProgress, PartResult, Work,
+};
+use crate::workload::error::EngineError;
+use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
+use crate::workload::participants::{DriverShare, Generator, Participants, Setup};
+use crate::workload::{client, device, mail};
+use pgio_link::{Clock, Link};
+
+/// Messages in one report of what was sent: some 2 MB.
+const SENT_PER_REPORT: usize = 10_000;
+/// Interval of progress reports: the coordinator should need next to nothing for them.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
+
+/// One trial on a driver.
+pub(super) struct TrialWork {
+    pub(super) number: u64,
+    pub(super) link: Link,
+    pub(super) clock: Clock,
+    pub(super) stop: Stop,
+    pub(super) orders: Arc<Mutex<Receiver<Order>>>,
+}
+
+impl TrialWork {
+    pub(super) fn run(self, assignment: Assignment) {
+        let number = self.number;
+        let link = self.link.clone();
+        let message = match self.run_trial(assignment) {
+            Ok(result) => FromDriver::Ended { number, result: Box::new(result) },
+            Err(error) => FromDriver::Failed {
+                number,
+                message: words::sentence(&error),
+                fault: fault(&error),
+                stopped: matches!(error, EngineError::Stopped),
+            },
+        };
+        // Fails only for an answer beyond all bounds; then the coordinator times out and reports it.
+        let _ = link.send(&message);
+    }
+
+    fn send(&self, message: &FromDriver) -> Result<(), EngineError> {
+        Ok(self.link.send(message).map_err(DriverError::from)?)
+    }
+
+    fn run_trial(self, assignment: Assignment) -> Result<PartResult, EngineError> {
+        let number = self.number;
+        let params = resolve_params(&assignment.dsn, &assignment.application_name);
+        let params = params.map_err(EngineError::Connect)?;
+        let mut admin = open_admin(&params, &self.stop)?;
+        let gate = RemoteGate {
+            number,
+            link: self.link.clone(),
+            clock: self.clock,
+            stop: self.stop.clone(),
+            orders: Arc::clone(&self.orders),
+        };
+        let setup = Setup {
+            params,
+            settings: assignment.settings,
+            reads_settings: assignment.reads_settings,
+            warmup: Duration::try_from_secs_f64(assignment.warmup_seconds).unwrap_or_default(),
+            seed: assignment.seed,
+            stop: self.stop.clone(),
+            generator: Generator::Driver(Arc::new(DriverShare {
+                first: assignment.first,
+                of: assignment.of,
+            })),
+            opener: Some(Arc::new(gate)),
+        };
+        let ready = prepare(assignment.work, setup, &mut admin)?;
+        self.send(&FromDriver::Ready { number, pids: ready.pids(), pinned: ready.pinned() })?;
+        let Order::Run(extent) = self.order()? else {
+            return Err(DriverError::UnexpectedOrder.into());
+        };
+        let mut watch = WindowReporter::new(&self);
+        let mut outcome =
+            ready.run(&mut admin, extent, &mut |_, event| watch.handle_event(&event))?;
+        for sent in std::mem::take(&mut outcome.sent).chunks(SENT_PER_REPORT) {
+            self.send(&FromDriver::Sent { number, sent: sent.to_vec() })?;
+        }
+        Ok(watch.result(outcome))
+    }
+
+    fn order(&self) -> Result<Order, EngineError> {
+        next_order(&self.orders, &self.stop)
+    }
+}
+
+fn prepare(
+    work: Work,
+    setup: Setup,
+    admin: &mut Client,
+) -> Result<Box<dyn Participants>, EngineError> {
+    match work {
+        Work::Client { calls, settings } => client::assemble(calls, settings, setup, admin),
+        Work::Mail { settings, share, token } => {
+            mail::assemble((settings, share), token, setup, admin)
+        }
+        Work::Device { settings, path } => {
+            device::Device::on_this_host(settings, path).prepare_here(setup, admin)
+        }
+        Work::Command { settings } => command::assemble(settings, &setup, admin),
+    }
+}
+
+/// Reports what happens in a window and measures what it costs this process.
+struct WindowReporter<'a> {
+    work: &'a TrialWork,
+    /// The CPU time at the start.
+    opened: Option<f64>,
+    cpu_seconds: f64,
+    reported: Instant,
+    output: Option<ProgramOutput>,
+}
+
+impl WindowReporter<'_> {
+    fn new(work: &TrialWork) -> WindowReporter<'_> {
+        WindowReporter {
+            work,
+            opened: None,
+            cpu_seconds: 0.0,
+            reported: Instant::now(),
+            output: None,
+        }
+    }
+
+    fn handle_event(&mut self, event: &WindowEvent) {
+        let number = self.work.number;
+        let message = match event {
+            WindowEvent::Opened(_) => {
+                self.opened = Some(cpu_seconds());
+                FromDriver::Opened { number, at: self.work.clock.now() }
+            }
+            WindowEvent::Progress(progress) if self.reported.elapsed() >= PROGRESS_INTERVAL => {
+                self.reported = Instant::now();
+                FromDriver::Progress { number, progress: part_progress(progress) }
+            }
+            WindowEvent::Closed(at) => {
+                self.cpu_seconds = cpu_seconds() - self.opened.unwrap_or(0.0);
+                FromDriver::Closed { number, at: self.work.clock.at(*at) }
+            }
+            WindowEvent::Serving(pids) => FromDriver::Serving { number, pids: pids.clone() },
+            WindowEvent::Output(output) => {
+                self.output = Some((**output).clone());
+                return;
+            }
+            WindowEvent::Progress(_) => return,
+        };
+        // A lost connection ends the trial by itself.
+        let _ = self.work.link.send(&message);
+        if let WindowEvent::Closed(_) = event {
+            // The sessions stay until their processes have been observed for the last time; an order
+            // to stop ends this wait, too.
+            let _ = self.work.order();
+        }
+    }
+
+    fn result(self, outcome: WindowOutcome) -> PartResult {
+        let cores = thread::available_parallelism().map_or(1, |n| n.get());
+        PartResult {
+            totals: outcome.totals,
+            sessions: outcome.sessions,
+            timeline: outcome.timeline,
+            seconds: outcome.seconds,
+            late: outcome.late,
+            cancelled_sync_rep: outcome.cancelled_sync_rep,
+            readings: outcome.readings,
+            output: self.output,
+            cpu_seconds: self.cpu_seconds,
+            cores: u32::try_from(cores).unwrap_or(u32::MAX),
+            stood_still: outcome.stood_still,
+            stopped: matches!(outcome.error, Some(EngineError::Stopped)),
+            error: outcome.error.map(|error| words::sentence(&error)),
+        }
+    }
+}
+
+fn part_progress(progress: &Progress) -> PartProgress {
+    PartProgress {
+        covered: progress.covered,
+        block_visits: progress.block_visits,
+        blocks_scanned: progress.blocks_scanned,
+        commits: progress.commits,
+        messages: progress.messages,
+    }
+}
+
+/// Returns the CPU time of all threads of this process.
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+const TICK: Duration = Duration::from_millis(50);
+
+/// An order of the coordinator to the thread of a trial.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Order {
+    Run(Extent),
+    Open { at: i64, epoch: f64 },
+    Release,
+}
+
+/// Waits for the next order.
+pub(super) fn next_order(
+    orders: &Mutex<Receiver<Order>>,
+    stop: &Stop,
+) -> Result<Order, EngineError> {
+    let orders = orders.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        match orders.recv_timeout(TICK) {
+            Ok(order) => return Ok(order),
+            Err(RecvTimeoutError::Timeout) if !stop.requested() => {}
+            Err(_) => return Err(EngineError::Stopped),
+        }
+    }
+}
+
+/// The coordinator chooses when a window opens.
+#[derive(Debug)]
+pub(super) struct RemoteGate {
+    pub(super) number: u64,
+    pub(super) link: Link,
+    pub(super) clock: Clock,
+    pub(super) stop: Stop,
+    pub(super) orders: Arc<Mutex<Receiver<Order>>>,
+}
+
+impl Opener for RemoteGate {
+    fn start(&self, _: &mut Client, _: Duration) -> Result<Start, EngineError> {
+        let sent = self.link.send(&FromDriver::AtGate { number: self.number });
+        sent.map_err(DriverError::from)?;
+        match next_order(&self.orders, &self.stop)? {
+            Order::Open { at, epoch } => Ok(Start { at: self.clock.moment(at), epoch }),
+            Order::Run(_) | Order::Release => Err(DriverError::UnexpectedOrder.into()),
+        }
+    }
+
+    fn warm_up(&self, admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
+        self.start(admin, lead)
+    }
+
+    fn keep_alive(&self) {
+        let progress = PartProgress::default();
+        // A lost connection ends the trial by itself.
+        let _ = self.link.send(&FromDriver::Progress { number: self.number, progress });
+    }
+}
