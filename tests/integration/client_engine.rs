@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::tls_server::{PASSWORD, shared};
 use pgio_tests::command::{CommandResult, TestDatabase, wait_until};
-use pgio_tests::fixture::{INSTALLED, NEWEST, connect, spec};
+use pgio_tests::fixture::{INSTALLED, NEWEST, connect, own_primary, spec};
 use pgio_tests::workdir::{
     Workdir, condition_of, experiment, pgio_sessions, sessions_waiting_for_standby,
 };
@@ -309,7 +309,7 @@ impl Drop for Frozen {
 /// Each request to cancel is a connection, and here none is answered.
 #[test]
 fn an_interrupt_ends_the_run_if_the_server_refuses_connections() {
-    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let cluster = own_primary(INSTALLED);
     let db = TestDatabase::at(&cluster.primary_conninfo());
     db.load(1, "8M");
     let work = ["run", "--run-time", "600", "--update-pct", "50", "--num-threads", "4"];

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::hosts::sshd::Sshd;
 use pgio_tests::fixture::{
-    INSTALLED, changed_primary, connect, fresh_database, shared_primary, spec,
+    INSTALLED, OwnPrimary, connect, fresh_database, own_primary, shared_primary,
 };
 use pgio_tests::workdir::{Running, Workdir, condition_of, experiment_on, wait_until};
 
@@ -30,8 +30,8 @@ fn is_root(what: &str) -> bool {
     root
 }
 
-fn cluster() -> PrivateCluster {
-    PrivateCluster::start(&spec(INSTALLED)).unwrap()
+fn cluster() -> OwnPrimary {
+    own_primary(INSTALLED)
 }
 
 /// A plain condition, and one with this line.
@@ -317,7 +317,7 @@ fn a_value(dir: &Workdir) -> PathBuf {
 
 #[test]
 fn a_command_is_applied_verified_and_undone() {
-    let (server, dir) = (changed_primary(INSTALLED), Workdir::new());
+    let (server, dir) = (own_primary(INSTALLED), Workdir::new());
     let file = a_value(&dir);
     let result = dir.compare(&text(&on(&server), SHORT, &command(&file))).expect(0, &[]);
     assert_complete(&dir.trials());
@@ -332,7 +332,7 @@ fn a_command_is_applied_verified_and_undone() {
 #[test]
 fn a_command_of_a_killed_run_is_undone_from_the_journal() {
     for (theirs, flags) in [(None, &["undo"][..]), (Some("theirs\n"), &["undo", "--restore"][..])] {
-        let (server, dir) = (changed_primary(INSTALLED), Workdir::new());
+        let (server, dir) = (own_primary(INSTALLED), Workdir::new());
         let file = a_value(&dir);
         let mut running = dir.start_compare(&endless(&on(&server), &command(&file)));
         running.wait_until("applied", || fs::read_to_string(&file).unwrap() == "ours\n");

@@ -9,7 +9,7 @@ use pgio::pg::private::{PrivateCluster, Spec};
 
 use crate::hosts::sshd::Sshd;
 use crate::schema;
-use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
+use pgio_tests::fixture::{INSTALLED, connect, fresh_database, own_primary, shared_primary, spec};
 use pgio_tests::workdir::{
     Workdir, alter_system, experiment, experiment_on, pgio_sessions, show, wait_until,
 };
@@ -103,7 +103,7 @@ fn doctor_reports_a_missing_data_set_and_passes_a_ready_server() {
 
 #[test]
 fn doctor_checks_an_experiment_without_changing_anything() {
-    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let cluster = own_primary(INSTALLED);
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     let look = |body: &str, code| {

@@ -18,7 +18,7 @@ use pgio::rng::SplitMix64;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use pgio_tests::fixture::{INSTALLED, changed_primary, connect, fresh_database, shared_primary};
+use pgio_tests::fixture::{INSTALLED, connect, fresh_database, own_primary, shared_primary};
 use pgio_tests::workdir::{
     BETWEEN_TRIAL_CHECKS, CommandResult, Running, Workdir, experiment, pgio_sessions, tolerate,
     wait_until,
@@ -198,7 +198,7 @@ fn a_driver_that_is_lost_in_the_window_costs_one_trial_and_is_replaced() {
 
 #[test]
 fn nothing_is_left_of_a_coordinator_that_is_killed_at_any_moment() {
-    let server = changed_primary(INSTALLED);
+    let server = own_primary(INSTALLED);
     let conninfo = fresh_database(&server);
     let mut random = SplitMix64::new(5);
     for kill in 0..KILLS {

@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use pgio::config::{KEYS, experiment, pgio_conf};
-use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
 
 use crate::schema;
-use pgio_tests::fixture::{INSTALLED, connect, pgio, shared_pair, spec};
+use pgio_tests::fixture::{INSTALLED, connect, own_primary, pgio, shared_pair};
 use pgio_tests::workdir::{NEIGHBOR_CHECKS, tolerance_args};
 
 fn dir() -> PathBuf {
@@ -348,7 +347,7 @@ fn sysbench() {
 fn the_pgio_conf() {
     // The file names the database, which a private cluster has; host, port and user come from the
     // environment, as with psql. A run of another test in that database would refuse the setup.
-    let primary = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let primary = own_primary(INSTALLED);
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("pgio.conf"), example("pgio.conf")).unwrap();
     let pgio = || {

@@ -5,29 +5,28 @@ mod relay;
 use std::fs;
 use std::sync::OnceLock;
 
-use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
 
 use self::relay::Relay;
 use crate::schema;
-use pgio_tests::fixture::{INSTALLED, connect, fresh_database, spec};
+use pgio_tests::fixture::{INSTALLED, OwnPrimary, connect, fresh_database, own_primary};
 use pgio_tests::workdir::{
     BETWEEN_TRIAL_CHECKS, Workdir, active_sessions, auto_conf, condition_of, show, tolerate,
     wait_until,
 };
 
 /// Two servers whose settings no test changes.
-fn pair() -> &'static [PrivateCluster; 2] {
-    static PAIR: OnceLock<[PrivateCluster; 2]> = OnceLock::new();
+fn pair() -> &'static [OwnPrimary; 2] {
+    static PAIR: OnceLock<[OwnPrimary; 2]> = OnceLock::new();
     PAIR.get_or_init(own_pair)
 }
 
-fn own_pair() -> [PrivateCluster; 2] {
-    [(), ()].map(|()| PrivateCluster::start(&spec(INSTALLED)).unwrap())
+fn own_pair() -> [OwnPrimary; 2] {
+    [(), ()].map(|()| own_primary(INSTALLED))
 }
 
 pub(crate) fn databases() -> [String; 2] {
-    pair().each_ref().map(fresh_database)
+    pair().each_ref().map(|server| fresh_database(server))
 }
 
 /// An experiment of one block on servers `a` and `b`.
@@ -155,7 +154,7 @@ fn a_plan_shows_where_servers_differ() {
 #[test]
 fn a_kill_leaves_a_journal_for_each_server_and_all_are_undone() {
     let own = own_pair();
-    let dsns = own.each_ref().map(PrivateCluster::primary_conninfo);
+    let dsns = own.each_ref().map(|server| server.primary_conninfo());
     let dir = Workdir::new();
     let condition = format!("{TOGETHER}postgres = {{ wal_writer_delay = \"150ms\" }}\n");
     let text = experiment(&dsns, "duration = \"60s\"", COMMIT, &condition);

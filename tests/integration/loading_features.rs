@@ -14,7 +14,7 @@ use postgres::Client;
 
 use crate::loading::{OLDEST, database, load, number, refused, spec, tables, text};
 use pgio_tests::command::TestDatabase;
-use pgio_tests::fixture::{INSTALLED, NEWEST, connect, fresh_database};
+use pgio_tests::fixture::{INSTALLED, NEWEST, connect, fresh_database, own_primary};
 
 fn made(layout: Layout) -> LoadSpec {
     LoadSpec { layout, ..spec(1, 1024) }
@@ -104,7 +104,7 @@ fn pages_after_updates(cluster: &PrivateCluster, layout: Layout) -> i64 {
 fn updates_stay_in_their_blocks_up_to_the_widest_updated_row() {
     // A server of its own: a transaction in any database, such as another test's load, holds back
     // the pruning that makes room for the next version.
-    let cluster = PrivateCluster::start(&pgio_tests::fixture::spec(INSTALLED)).unwrap();
+    let cluster = own_primary(INSTALLED);
     for fillfactor in [10, 99] {
         let pages = pages_after_updates(&cluster, wide(WIDEST_UPDATED, fillfactor));
         // So may an autovacuum worker, for a moment.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::command_workload;
 use pgio_tests::fixture::{
-    INSTALLED, NEWEST, changed_primary, connect, fresh_database, shared_pair, shared_primary,
+    INSTALLED, NEWEST, connect, fresh_database, own_primary, shared_pair, shared_primary,
 };
 use pgio_tests::parallel::run_in_parallel;
 use pgio_tests::workdir::{
@@ -79,7 +79,7 @@ fn a_role_without_privileges_measures_with_warnings() {
 #[test]
 fn a_setting_that_needs_a_privilege_is_refused_with_the_grant() {
     on_each_version(|major| {
-        let own = (major >= 15).then(|| changed_primary(major));
+        let own = (major >= 15).then(|| own_primary(major));
         let server = fresh_database(own.as_deref().unwrap_or_else(|| shared_primary(major)));
         let dsn = plain_role(&server, "plain");
         let refused = |body: &str, texts: &[&str]| {

@@ -10,7 +10,7 @@ use pgio_report::analysis::test_support::{stored_runs, write_runs};
 use postgres::{Client, NoTls};
 
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
-use pgio_tests::workdir::{Workdir, experiment, show};
+use pgio_tests::workdir::{SAMPLED, Workdir, experiment, show};
 
 const OLDEST: u32 = 13;
 
@@ -135,10 +135,10 @@ fn every_command(trap: &Trap) {
     trap.pgio(&dir, &[&["doctor"], &at[..]].concat(), 0, &[]);
     run(&["--scan-pct", "1", "--insert-pct", "5", "--delete-pct", "5", "--update-width", "100"]);
     run(&["--engine", "client"]);
-    let keys = "blocks = 1\nduration = \"400ms\"\naa = false";
+    let keys = format!("blocks = 1\nduration = \"400ms\"\naa = false\n{SAMPLED}");
     let conditions =
         [("on", ""), ("off", "synchronous_commit = \"off\", wal_writer_delay = \"100ms\"")];
-    dir.write("experiment.toml", &experiment(dsn, keys, "", &conditions));
+    dir.write("experiment.toml", &experiment(dsn, &keys, "", &conditions));
     trap.pgio(&dir, &["compare", "experiment.toml", "--plan"], 0, &[]);
     trap.pgio(&dir, &["compare", "experiment.toml", "--out", "out"], 0, &[]);
     write_runs(&dir.path().join("all"), &stored_runs(2, |_| 1.0)).unwrap();

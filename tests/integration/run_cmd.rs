@@ -433,7 +433,8 @@ fn numbers_do_not_depend_on_the_settings_of_a_role_or_a_condition() {
         let latency = metric(trial, "commit_latency_mean");
         assert!(latency > 0.0 && latency < seconds, "{latency}");
     };
-    is_right(&rounding.trial(&[SHORT, &["--update-pct", "50"]].concat()));
+    let small = ["--update-pct", "50", "--work-unit", "8", "--update-work-unit", "8"];
+    is_right(&rounding.trial(&[SHORT, &small].concat()));
     let conditions = [("plain", ""), ("rounded", "extra_float_digits = -10")];
     for woven in ["false", "\"50ms\""] {
         let dir = Workdir::new();

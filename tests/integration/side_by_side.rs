@@ -9,18 +9,18 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use pgio_tests::fixture::{
-    INSTALLED, NEWEST, changed_primary, fresh_database, shared_primary, spec,
+    INSTALLED, NEWEST, OwnPrimary, fresh_database, own_primary, shared_primary,
 };
 use pgio_tests::workdir::{
-    Running, Workdir, active_sessions, auto_conf, experiment, show, wait_until,
+    Running, SAMPLED, Workdir, active_sessions, auto_conf, experiment, show, wait_until,
 };
 
 const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false";
 const SHORT: &str = "blocks = 1\nduration = \"100ms\"\naa = false";
 const SET: &str = "wal_writer_delay = \"150ms\"";
 
-fn cluster() -> PrivateCluster {
-    PrivateCluster::start(&spec(INSTALLED)).unwrap()
+fn cluster() -> OwnPrimary {
+    own_primary(INSTALLED)
 }
 
 /// In `dir`, with the journals of `state`.
@@ -223,11 +223,11 @@ fn work_of_others_on_the_server_is_foreign_load() {
 #[test]
 fn one_command_of_a_host_at_a_time() {
     // Two servers.
-    let (a, b) = (changed_primary(INSTALLED), changed_primary(NEWEST));
+    let (a, b) = (own_primary(INSTALLED), own_primary(NEWEST));
     let first = Workdir::new();
     let text = |cluster: &PrivateCluster| {
         let file = first.path().join("flag");
-        experiment(&fresh_database(cluster), LONG, "", &[("set", "")])
+        experiment(&fresh_database(cluster), &format!("{LONG}\n{SAMPLED}"), "", &[("set", "")])
             + &format!(
                 "command = {{ name = \"flag\", apply = [\"touch\", {file:?}], verify = [\"test\", \"-e\", {file:?}], undo = [\"rm\", {file:?}] }}\n"
             )

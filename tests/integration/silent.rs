@@ -12,16 +12,18 @@ use std::time::Duration;
 use pgio::pg::private::PrivateCluster;
 use rustix::process::{Pid, Signal, kill_process};
 
-use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
+use pgio_tests::fixture::{
+    INSTALLED, OwnPrimary, connect, fresh_database, own_primary, shared_primary,
+};
 use pgio_tests::parallel::run_in_parallel;
 use pgio_tests::workdir::{
-    CommandResult, Running, Workdir, active_sessions, auto_conf, experiment, pgio_sessions, show,
-    wait_until,
+    CommandResult, Running, SAMPLED, Workdir, active_sessions, auto_conf, experiment,
+    pgio_sessions, show, wait_until,
 };
 
 /// An upper bound for correctness, not for speed: without timeouts pgio would wait forever.
 const BOUND: Duration = Duration::from_secs(20);
-const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false";
+const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false\ntelemetry = \"1s\"";
 const SET: &str = "wal_writer_delay = \"150ms\"";
 
 /// All processes of a server, stopped; continued when dropped.
@@ -54,8 +56,8 @@ impl Drop for Stopped {
     }
 }
 
-fn cluster() -> PrivateCluster {
-    PrivateCluster::start(&spec(INSTALLED)).unwrap()
+fn cluster() -> OwnPrimary {
+    own_primary(INSTALLED)
 }
 
 fn interrupt(running: Running) -> CommandResult {
@@ -149,8 +151,8 @@ fn pgio_leaves_a_frozen_server_and_undoes_later() {
         let text = match part {
             "window" => experiment(&dsn, LONG, "", &[("set", SET)]),
             _ => {
-                let keys = "blocks = 1\nduration = \"60s\"\nwarmup = \"60s\"\naa = false";
-                let text = experiment(&dsn, keys, "", &[("set", SET)]);
+                let keys = format!("{LONG}\nwarmup = \"60s\"");
+                let text = experiment(&dsn, &keys, "", &[("set", SET)]);
                 text.replacen("warmup = \"0s\"\n", "", 1)
             }
         };
@@ -169,8 +171,8 @@ fn connections_to(cluster: &PrivateCluster) -> usize {
 #[test]
 fn an_interrupt_works_between_trials_and_while_connecting() {
     let cluster = cluster();
-    let keys = "blocks = 500\nduration = \"100ms\"\naa = false";
-    let text = |dsn: &str| experiment(dsn, keys, "", &[("a", ""), ("b", "")]);
+    let keys = format!("blocks = 500\nduration = \"100ms\"\naa = false\n{SAMPLED}");
+    let text = |dsn: &str| experiment(dsn, &keys, "", &[("a", ""), ("b", "")]);
     let has_trials = |dir: &Workdir| {
         std::fs::read_to_string(dir.out().join("trials.jsonl")).is_ok_and(|t| t.lines().count() > 1)
     };

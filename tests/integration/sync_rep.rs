@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_pair, shared_primary, spec};
 use pgio_tests::workdir::{
-    Running, Workdir, active_sessions, alter_system, auto_conf, condition_of, experiment,
+    Running, SAMPLED, Workdir, active_sessions, alter_system, auto_conf, condition_of, experiment,
     failed_checks, pgio_sessions, sessions_waiting_for_standby, show, wait_until,
 };
 
@@ -257,9 +257,9 @@ fn leftovers_of_kill_9_are_ended_by_undo_or_the_next_start() {
 fn the_settings_of_the_servers_own_standby_are_read() {
     let standbys = |cluster: &PrivateCluster| -> BTreeSet<String> {
         let dir = Workdir::new();
-        let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
+        let keys = format!("blocks = 1\nduration = \"100ms\"\naa = false\n{SAMPLED}");
         let dsn = fresh_database(cluster);
-        let text = experiment(&dsn, keys, "", &[("a", ""), ("b", "")]);
+        let text = experiment(&dsn, &keys, "", &[("a", ""), ("b", "")]);
         dir.compare(&text).expect(0, &[]);
         let trials = dir.trials();
         let environment = trials[0]["environment"].as_object().unwrap();

@@ -13,12 +13,12 @@ use serde_json::Value;
 use crate::hosts::sshd::Sshd;
 use pgio_tests::command::{CommandResult, TestDatabase, wait_until};
 use pgio_tests::fixture::{
-    INSTALLED, NEWEST, connect, fresh_database, shared_pair, shared_primary, spec,
+    INSTALLED, NEWEST, connect, fresh_database, own_primary, shared_pair, shared_primary, spec,
 };
 use pgio_tests::parallel::run_in_parallel;
 use pgio_tests::workdir::{
-    Workdir, active_sessions, alter_system, experiment, experiment_on, failed_checks, show,
-    tolerate,
+    SAMPLED, Workdir, active_sessions, alter_system, experiment, experiment_on, failed_checks,
+    show, tolerate,
 };
 
 const OLDEST: u32 = 13;
@@ -79,8 +79,8 @@ fn observed(major: u32) {
     // The WAL of a server is that of all its databases: other tests would add theirs.
     let cluster = PrivateCluster::start(&Spec { standby: true, ..spec(major) }).unwrap();
     let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"1500ms\"\naa = false";
-    let text = experiment(&cluster.primary_conninfo(), keys, "sessions = 2", &[LOCAL, ON]);
+    let keys = format!("blocks = 1\nduration = \"1500ms\"\naa = false\n{SAMPLED}");
+    let text = experiment(&cluster.primary_conninfo(), &keys, "sessions = 2", &[LOCAL, ON]);
     dir.compare(&text).expect(0, &[]);
     for trial in dir.trials() {
         let telemetry = &trial["telemetry"];
@@ -250,7 +250,7 @@ fn devices_of_this_machine_are_not_taken_for_those_of_a_server_elsewhere() {
 fn an_unreachable_host_is_reported_before_anything_is_created() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));
-    let text = experiment(&dsn, "blocks = 1", "", &[("a", "")])
+    let text = experiment(&dsn, &format!("blocks = 1\n{SAMPLED}"), "", &[("a", "")])
         + "\n[hosts.db]\nssh = \"no-such-host.invalid\"\n";
     dir.compare(&text).expect(3, &["no-such-host.invalid"]);
     assert!(!dir.out().exists());
@@ -315,15 +315,15 @@ fn wait_sampling_is_skipped_if_no_connection_is_to_spare() {
     // One is pgio's own.
     let sessions = format!("sessions = {}", 10 - reserved - 2);
     let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"300ms\"\naa = false";
-    dir.compare(&experiment(&dsn, keys, &sessions, &[("a", "")])).expect(0, &[]);
+    let keys = format!("blocks = 1\nduration = \"300ms\"\naa = false\n{SAMPLED}");
+    dir.compare(&experiment(&dsn, &keys, &sessions, &[("a", "")])).expect(0, &[]);
     let trial = &dir.trials()[0];
     assert!(trial["telemetry"]["waits"].is_null());
     assert!(warnings(trial).contains("connections to spare"), "{}", warnings(trial));
 }
 
 fn has_its_moment(major: u32) {
-    let cluster = PrivateCluster::start(&spec(major)).unwrap();
+    let cluster = own_primary(major);
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"5s\"\naa = false\ntelemetry = \"250ms\"";
@@ -358,10 +358,10 @@ fn telemetry_can_be_switched_off() {
 /// A setting that no condition declares, changed inside the window.
 #[test]
 fn a_setting_changed_by_someone_else_makes_the_trial_invalid() {
-    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let cluster = own_primary(INSTALLED);
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = format!("blocks = 1\nduration = \"4s\"\naa = false\n{}", tolerate(&[]));
+    let keys = format!("blocks = 1\nduration = \"4s\"\naa = false\n{SAMPLED}\n{}", tolerate(&[]));
     let mut running = dir.start_compare(&experiment(&dsn, &keys, "", &[("a", "")]));
     running.wait_until("in the window", || active_sessions(&dsn) == 1);
     alter_system(&dsn, "bgwriter_delay", Some("123ms"));

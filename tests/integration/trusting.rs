@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 use crate::disk;
-use pgio_tests::fixture::{INSTALLED, changed_primary, copy_program, pgio_exe};
+use pgio_tests::fixture::{INSTALLED, copy_program, own_primary, pgio_exe};
 use pgio_tests::workdir::{Workdir, active_sessions, experiment, wait_until};
 
 const STRANGER: u32 = 4242;
@@ -100,7 +100,7 @@ fn a_working_directory_that_cannot_be_searched_is_no_obstacle() {
 
 #[test]
 fn created_files_are_private_under_any_umask() {
-    let server = changed_primary(INSTALLED);
+    let server = own_primary(INSTALLED);
     let dsn = pgio_tests::fixture::fresh_database(&server);
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"60s\"\naa = false";

@@ -16,16 +16,17 @@ use crate::disk::{self, is_root};
 use crate::hosts::sshd::Sshd;
 use crate::killing::kills;
 use pgio_tests::fixture::{
-    INSTALLED, NEWEST, changed_primary, connect, fresh_database, pgio_exe, spec,
+    INSTALLED, NEWEST, OwnPrimary, connect, fresh_database, own_primary, pgio_exe, spec,
 };
 use pgio_tests::workdir::{
-    Workdir, active_sessions, alter_system, auto_conf, experiment, pgio_sessions, show, wait_until,
+    SAMPLED, Workdir, active_sessions, alter_system, auto_conf, experiment, pgio_sessions, show,
+    wait_until,
 };
 
 const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false";
 
-fn cluster(major: u32) -> PrivateCluster {
-    PrivateCluster::start(&spec(major)).unwrap()
+fn cluster(major: u32) -> OwnPrimary {
+    own_primary(major)
 }
 
 /// Killed while two settings of the server are changed.
@@ -89,7 +90,7 @@ fn after_kill_9_the_prior_lines_are_restored() {
 #[test]
 fn a_journal_is_undone_on_its_server_only() {
     let [changed, other] = [cluster(INSTALLED), cluster(INSTALLED)];
-    let [changed, other] = [&changed, &other].map(|cluster| cluster.primary_conninfo());
+    let [changed, other] = [&changed, &other].map(|server| server.primary_conninfo());
     alter_system(&other, "wal_writer_delay", Some("150ms"));
     let dir = killed_in_mid_trial(&changed);
     dir.pgio(&["undo", "--connect", &other]).expect(6, &["but the run changed server"]);
@@ -241,7 +242,7 @@ fn a_server_that_recovers_is_waited_for() {
 
 #[test]
 fn an_unreachable_server_keeps_its_journal() {
-    let cluster = cluster(INSTALLED);
+    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = killed_in_mid_trial(&dsn);
     drop(cluster);
@@ -301,7 +302,7 @@ fn the_journal_of_a_server_that_is_gone_can_be_forgotten() {
 
 #[test]
 fn an_unreachable_host_does_not_block_the_undo_on_others() {
-    let (server, sshd) = (changed_primary(INSTALLED), Sshd::start());
+    let (server, sshd) = (own_primary(INSTALLED), Sshd::start());
     let dsn = fresh_database(&server);
     let dir = Workdir::new();
     // From the directory in which the experiment was started.
@@ -343,14 +344,15 @@ fn an_unreachable_host_does_not_block_the_undo_on_others() {
 
 #[test]
 fn steps_of_another_machine_are_left_to_it() {
-    let server = changed_primary(INSTALLED);
+    let server = own_primary(INSTALLED);
     let dsn = fresh_database(&server);
     let dir = Workdir::new();
     let flag = dir.path().join("flag");
     let command = format!(
         "command = {{ name = \"flag\", apply = [\"touch\", {flag:?}], verify = [\"test\", \"-e\", {flag:?}], undo = [\"rm\", {flag:?}] }}\n"
     );
-    let text = experiment(&dsn, LONG, "", &[("set", "")]) + &command;
+    let keys = format!("{LONG}\n{SAMPLED}");
+    let text = experiment(&dsn, &keys, "", &[("set", "")]) + &command;
     let mut running = dir.start_compare(&text);
     running.wait_until("in force", || flag.exists());
     running.kill();
@@ -401,19 +403,20 @@ fn a_full_state_directory_is_a_matter_of_files() {
     if !is_root("a full state directory") {
         return;
     }
-    let dsn = fresh_database(&changed_primary(INSTALLED));
+    let server = own_primary(INSTALLED);
+    let dsn = fresh_database(&server);
     let dir = Workdir::new();
     let (state, flag) = (dir.path().join("state"), dir.path().join("flag"));
     fs::create_dir(&state).unwrap();
     let at = state.to_str().unwrap();
     disk::run("mount", &["-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", at]);
-    let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
+    let keys = format!("blocks = 1\nduration = \"100ms\"\naa = false\n{SAMPLED}");
     let flag_text = flag.display();
     let command = format!(
         "command = {{ name = \"flag\", apply = \"touch {flag_text}\", verify = \"test -e {flag_text}\", \
          undo = \"rm {flag_text}\" }}\n"
     );
-    let text = experiment(&dsn, keys, "", &[("set", "")]) + &command;
+    let text = experiment(&dsn, &keys, "", &[("set", "")]) + &command;
     let mut results = Vec::new();
     // First there is no room for a lock, then none for the journal.
     for free in [0, 4, 8, 12, 16] {
@@ -435,13 +438,13 @@ fn a_full_state_directory_is_a_matter_of_files() {
 
 #[test]
 fn a_failed_undo_is_reported_at_once() {
-    let server = changed_primary(INSTALLED);
+    let server = own_primary(INSTALLED);
     let dsn = fresh_database(&server);
     let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
+    let keys = format!("blocks = 1\nduration = \"100ms\"\naa = false\n{SAMPLED}");
     let command =
         r#"command = { name = "flag", apply = "false", verify = "false", undo = "false" }"#;
-    let text = experiment(&dsn, keys, "", &[("set", "")]) + command + "\n";
+    let text = experiment(&dsn, &keys, "", &[("set", "")]) + command + "\n";
     dir.compare(&text).expect(6, &["apply of command `flag`", "run `pgio undo` first"]);
     dir.pgio(&["undo", "--keep"]).expect(0, &["Kept command `flag`"]);
     assert!(dir.journals().is_empty());

@@ -7,13 +7,12 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use pgio::pg::private::PrivateCluster;
 use pgio_bench::busy_loop::BusyLoop;
 use rustix::process::Signal;
 use serde_json::Value;
 
 use pgio_tests::command::TestDatabase;
-use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
+use pgio_tests::fixture::{INSTALLED, connect, fresh_database, own_primary, shared_primary};
 use pgio_tests::workdir::{
     Workdir, active_sessions, alter_system, condition_of, experiment, failed_checks, show,
     tolerate, wait_until,
@@ -46,7 +45,7 @@ fn trials_so_far(dir: &Workdir) -> usize {
 
 #[test]
 fn a_checkpoint_in_only_one_condition_is_reported_and_its_trials_count() {
-    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let cluster = own_primary(INSTALLED);
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     let keys =
@@ -76,7 +75,7 @@ fn a_checkpoint_in_only_one_condition_is_reported_and_its_trials_count() {
 
 #[test]
 fn a_table_bloated_between_trials_ends_the_run() {
-    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let cluster = own_primary(INSTALLED);
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     dir.pgio(&["setup", "--connect-string", &dsn, "--scale", "1024"]).expect(0, &[]);
@@ -134,7 +133,7 @@ fn busy_loops_on_all_cores() -> Vec<BusyLoop> {
 
 #[test]
 fn foreign_load_makes_a_compared_trial_invalid_and_a_single_one_only_if_strict() {
-    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let cluster = own_primary(INSTALLED);
     let db = TestDatabase::at(&cluster.primary_conninfo());
     db.load(1, "8M");
     let dir = Workdir::new();
@@ -160,7 +159,7 @@ fn foreign_load_makes_a_compared_trial_invalid_and_a_single_one_only_if_strict()
 
 #[test]
 fn a_single_invalid_trial_decides_the_exit_code_unless_its_check_is_tolerated() {
-    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let cluster = own_primary(INSTALLED);
     let dsn = cluster.primary_conninfo();
     let db = TestDatabase::at(&dsn);
     db.load(1, "8M");

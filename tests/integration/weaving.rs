@@ -1,10 +1,6 @@
 //! `weave`: the conditions of a block take turns in short slices of one window.
 
-use pgio::pg::private::PrivateCluster;
-
-use pgio_tests::fixture::{
-    INSTALLED, changed_primary, connect, fresh_database, shared_primary, spec,
-};
+use pgio_tests::fixture::{INSTALLED, connect, fresh_database, own_primary, shared_primary};
 use pgio_tests::workdir::{Workdir, condition_of, experiment, failed_checks, tolerate};
 
 const LEVELS: &[(&str, &str)] = &[
@@ -167,7 +163,7 @@ fn auto_finds_a_length_and_keeps_it_with_its_evidence() {
 #[test]
 fn auto_gives_each_trial_its_window_if_conditions_cannot_take_turns() {
     let dir = Workdir::new();
-    let server = changed_primary(INSTALLED);
+    let server = own_primary(INSTALLED);
     let dsn = fresh_database(&server);
     let reloaded = &[("a", ""), ("b", "wal_writer_delay = \"100ms\"")];
     let keys = keys("weave = \"auto\"").replace("blocks = 6", "blocks = 1");
@@ -194,7 +190,7 @@ fn a_plan_says_that_conditions_take_turns() {
 fn calls_that_become_slow_after_the_first_block_are_reported() {
     let dir = Workdir::new();
     // On a shared server the commits of other tests flush these as well.
-    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let cluster = own_primary(INSTALLED);
     let dsn = fresh_database(&cluster);
     let keys = keys("weave = \"20ms\"\naa = false").replace("300ms", "100ms");
     let levels =

@@ -1,15 +1,19 @@
 //! Shared by all integration tests: pgio itself, and real servers.
 //!
 //! Servers start when first asked for and serve all tests of this process; each test takes
-//! a database of its own. They end with the process: a static is never dropped, but the
+//! a database of its own, or has a whole server for its time. They end with the process: a static is never dropped, but the
 //! pipe to their supervisor closes, which is the mechanism under test in `private_cluster`.
 
 use std::collections::BTreeMap;
 use std::env;
+use std::error::Error;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use pgio::pg::private::{PrivateCluster, Spec, VersionRequest};
 use postgres::{Client, NoTls};
@@ -63,18 +67,87 @@ pub fn shared_pair(major: u32) -> &'static PrivateCluster {
     shared(major, true)
 }
 
-/// A primary for one test at a time: a run that changes its server excludes all others there.
-pub fn changed_primary(major: u32) -> MutexGuard<'static, PrivateCluster> {
+/// A primary that serves one test at a time, which may change all that SQL can change and restart it: a run
+/// that changes its server excludes all others there. When the test has passed, the next one gets the server as
+/// it was at first; after a failure it ends.
+#[derive(Debug)]
+pub struct OwnPrimary {
+    major: u32,
+    // `None` only while it is dropped.
+    cluster: Option<PrivateCluster>,
+}
+
+static IDLE: Mutex<Vec<(u32, PrivateCluster)>> = Mutex::new(Vec::new());
+
+pub fn own_primary(major: u32) -> OwnPrimary {
     timing::begin();
-    type Server = &'static Mutex<PrivateCluster>;
-    static SERVERS: Mutex<BTreeMap<u32, Server>> = Mutex::new(BTreeMap::new());
-    let start = || -> Server {
-        let cluster = PrivateCluster::start(&spec(major));
-        Box::leak(Box::new(Mutex::new(cluster.unwrap_or_else(|e| panic!("{major}: {e:?}")))))
-    };
-    let server: Server = SERVERS.lock().unwrap().entry(major).or_insert_with(start);
-    // A test that failed has nothing to do with the next one.
-    server.lock().unwrap_or_else(PoisonError::into_inner)
+    let mut idle = IDLE.lock().unwrap();
+    let found = idle.iter().position(|(version, _)| *version == major);
+    let found = found.map(|at| idle.swap_remove(at).1);
+    drop(idle);
+    let cluster = found.unwrap_or_else(|| {
+        PrivateCluster::start(&spec(major)).unwrap_or_else(|e| panic!("PostgreSQL {major}: {e:?}"))
+    });
+    OwnPrimary { major, cluster: Some(cluster) }
+}
+
+impl Deref for OwnPrimary {
+    type Target = PrivateCluster;
+
+    fn deref(&self) -> &PrivateCluster {
+        self.cluster.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for OwnPrimary {
+    fn drop(&mut self) {
+        let Some(cluster) = self.cluster.take() else { return };
+        if !thread::panicking() && restore(&cluster).is_ok() {
+            IDLE.lock().unwrap().push((self.major, cluster));
+        }
+    }
+}
+
+/// Removes what tests leave in a server: sessions, settings, databases, tablespaces, roles.
+fn restore(cluster: &PrivateCluster) -> Result<(), Box<dyn Error>> {
+    let open = || Client::connect(&cluster.primary_conninfo_to("postgres"), NoTls);
+    let mut client = open()?;
+    for statement in [
+        "ALTER SYSTEM RESET ALL",
+        "ALTER ROLE postgres RESET ALL",
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+          WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
+        "SELECT pg_reload_conf()",
+    ] {
+        client.batch_execute(statement)?;
+    }
+    // New sessions have what the postmaster has read.
+    let unread = "SELECT FROM pg_settings
+                   WHERE NOT pending_restart AND sourcefile LIKE '%postgresql.auto.conf'";
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !open()?.query(unread, &[])?.is_empty() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let list = "SELECT format('DROP DATABASE %I WITH (FORCE)', datname) FROM pg_database
+                 WHERE NOT datistemplate AND datname <> 'postgres'
+                UNION ALL SELECT format('DROP TABLESPACE %I', spcname) FROM pg_tablespace
+                 WHERE spcname !~ '^pg_'
+                UNION ALL SELECT format('DROP OWNED BY %1$I; DROP ROLE %1$I', rolname) FROM pg_roles
+                 WHERE rolname !~ '^pg_' AND rolname <> 'postgres'
+                UNION ALL SELECT 'CREATE DATABASE pgio'";
+    for row in client.query(list, &[])? {
+        row.get::<_, &str>(0).split("; ").try_for_each(|sql| client.batch_execute(sql))?;
+    }
+    drop(client);
+    let pending = "SELECT FROM pg_settings WHERE pending_restart";
+    if !open()?.query(pending, &[])?.is_empty() {
+        cluster.restart_primary()?;
+    }
+    let dirty = "SELECT FROM pg_class WHERE relnamespace = 'public'::regnamespace
+                 UNION ALL SELECT FROM pg_replication_slots
+                 UNION ALL SELECT FROM pg_db_role_setting
+                 UNION ALL SELECT FROM pg_settings WHERE sourcefile LIKE '%postgresql.auto.conf'";
+    if open()?.query(dirty, &[])?.is_empty() { Ok(()) } else { Err("not as at first".into()) }
 }
 
 type Slot = Arc<OnceLock<&'static PrivateCluster>>;

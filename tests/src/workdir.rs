@@ -222,7 +222,7 @@ impl Drop for Running {
     }
 }
 
-/// An experiment of short windows on a server: `keys` go to [experiment], `conditions` are pairs
+/// An experiment of short windows without telemetry on a server: `keys` go to [experiment], `conditions` are pairs
 /// of a name and the body of `postgres`, empty for a condition without treatment.
 pub fn experiment(
     conninfo: &str,
@@ -230,7 +230,12 @@ pub fn experiment(
     workload: &str,
     conditions: &[(&str, &str)],
 ) -> String {
-    experiment_on(&format!("dsn = {conninfo:?}"), keys, workload, conditions)
+    // The samplers cost more than a short window does.
+    let keys = match keys.contains("telemetry") {
+        true => keys.to_owned(),
+        false => format!("{keys}\ntelemetry = \"0s\""),
+    };
+    experiment_on(&format!("dsn = {conninfo:?}"), &keys, workload, conditions)
 }
 
 /// Checks that react to the other tests on the machine, which run at the same time.
@@ -272,6 +277,9 @@ pub fn experiment_on(
     }
     text
 }
+
+/// For [`experiment`]. Telemetry also looks for the server's host, which treatments of hosts need.
+pub const SAMPLED: &str = "telemetry = \"1s\"";
 
 /// Whether a server that may be restarting shows this value.
 pub fn shows(conninfo: &str, setting: &str, value: &str) -> bool {

@@ -9,11 +9,11 @@ use std::fs;
 
 use pgio_tests::command::TestDatabase;
 use pgio_tests::fixture::{
-    INSTALLED, changed_primary, connect, fresh_database, is_installed, shared_primary, spec,
+    INSTALLED, connect, fresh_database, is_installed, own_primary, shared_primary,
 };
 use pgio_tests::workdir::{
-    Workdir, active_sessions, auto_conf, condition_of, experiment, experiment_on, pgio_sessions,
-    show, tolerate, wait_until,
+    SAMPLED, Workdir, active_sessions, auto_conf, condition_of, experiment, experiment_on,
+    pgio_sessions, show, tolerate, wait_until,
 };
 use rustix::process::Signal;
 use serde_json::Value;
@@ -110,8 +110,8 @@ fn an_experiment_that_is_stopped_leaves_nothing_and_is_resumed() {
 
 #[test]
 fn what_a_killed_pgio_changed_is_undone() {
-    let cluster = pgio::pg::private::PrivateCluster::start(&spec(INSTALLED)).unwrap();
-    let (dir, dsn) = (Workdir::new(), cluster.primary_conninfo());
+    let server = own_primary(INSTALLED);
+    let (dir, dsn) = (Workdir::new(), server.primary_conninfo());
     let before = show(&dsn, "wal_writer_delay");
     let changed = [("set", "wal_writer_delay = \"150ms\"")];
     let keys = SHORT.replace("200ms", "60s");
@@ -231,10 +231,11 @@ fn a_setting_is_in_force_in_its_trials_alone() {
 
 #[test]
 fn a_command_is_applied_verified_and_undone() {
-    let (server, place) = (changed_primary(INSTALLED), tempfile::tempdir().unwrap());
+    let (server, place) = (own_primary(INSTALLED), tempfile::tempdir().unwrap());
     let dsn = fresh_database(&server);
     let flag = place.path().join("flag");
-    let text = experiment(&dsn, SHORT, "", &[("plain", ""), ("flagged", "")])
+    let keys = format!("{SHORT}\n{SAMPLED}");
+    let text = experiment(&dsn, &keys, "", &[("plain", ""), ("flagged", "")])
         + &format!(
             "command = {{ name = \"flag\", apply = [\"touch\", {flag:?}], verify = [\"test\", \"-e\", \
              {flag:?}], undo = [\"rm\", {flag:?}] }}\n"

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::loading::room::TinyFileSystem;
-use pgio_tests::fixture::{INSTALLED, changed_primary, fresh_database, shared_primary};
-use pgio_tests::workdir::{Workdir, auto_conf, experiment};
+use pgio_tests::fixture::{INSTALLED, fresh_database, own_primary, shared_primary};
+use pgio_tests::workdir::{SAMPLED, Workdir, auto_conf, experiment};
 
 /// Leaves `leave` bytes free.
 fn fill(dir: &Path, leave: u64) {
@@ -19,12 +19,12 @@ fn fill(dir: &Path, leave: u64) {
 #[test]
 fn a_disk_that_is_full_while_results_are_written() {
     let Some(mount) = TinyFileSystem::mount() else { return };
-    let server = changed_primary(INSTALLED);
+    let server = own_primary(INSTALLED);
     let dsn = fresh_database(&server);
-    let keys = "blocks = 8\nduration = \"100ms\"\naa = false\nseed = 2";
+    let keys = format!("blocks = 8\nduration = \"100ms\"\naa = false\nseed = 2\n{SAMPLED}");
     let conditions = [("a", ""), ("b", "wal_writer_delay = \"150ms\"")];
     let dir = Workdir::new();
-    dir.write("e.toml", &experiment(&dsn, keys, "", &conditions));
+    dir.write("e.toml", &experiment(&dsn, &keys, "", &conditions));
     let mounted = mount.path();
     let out = Path::new(&mounted).join("out");
     let shown = out.display().to_string();
@@ -75,7 +75,7 @@ fn results_of_a_newer_version_are_refused_by_name() {
 /// Removed, renamed: what would be appended then is lost.
 #[test]
 fn vanished_results_stop_the_experiment_and_everything_is_restored() {
-    let server = changed_primary(INSTALLED);
+    let server = own_primary(INSTALLED);
     let dsn = fresh_database(&server);
     let keys = "blocks = 12\nduration = \"300ms\"\naa = false\nseed = 3";
     let conditions = [("a", ""), ("b", "bgwriter_lru_maxpages = 90")];

@@ -2,16 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pgio::pg::private::PrivateCluster;
-use pgio_tests::fixture::{INSTALLED, fresh_database, shared_primary, spec};
+use pgio_tests::fixture::{INSTALLED, OwnPrimary, fresh_database, own_primary, shared_primary};
 use pgio_tests::workdir::{
     Workdir, alter_system, condition_of, experiment, experiment_on, failed_checks, show, tolerate,
     wait_until,
 };
 
 /// fsync is off but no condition sets it: every trial is invalid.
-fn without_fsync() -> PrivateCluster {
-    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+fn without_fsync() -> OwnPrimary {
+    let cluster = own_primary(INSTALLED);
     let dsn = cluster.primary_conninfo();
     alter_system(&dsn, "fsync", Some("off"));
     wait_until("off", || show(&dsn, "fsync") == "off");

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use pgio_tests::fixture::{INSTALLED, NEWEST, changed_primary, fresh_database, shared_primary};
+use pgio_tests::fixture::{INSTALLED, NEWEST, fresh_database, own_primary, shared_primary};
 use pgio_tests::workdir::{
-    Workdir, alter_system, auto_conf, condition_of, experiment, experiment_on, show,
+    SAMPLED, Workdir, alter_system, auto_conf, condition_of, experiment, experiment_on, show,
 };
 
 use super::SHORT;
@@ -22,7 +22,7 @@ fn found<'a>(trial: &'a Value, what: &str) -> Vec<(&'a str, &'a str)> {
 fn a_server_setting_is_applied_proved_and_undone() {
     for major in [INSTALLED, NEWEST] {
         let dir = Workdir::new();
-        let server = changed_primary(major);
+        let server = own_primary(major);
         let dsn = fresh_database(&server);
         // A line that was there before, with a value that is not the default.
         alter_system(&dsn, "bgwriter_delay", Some("333ms"));
@@ -109,7 +109,7 @@ fn settings_of_sessions_are_refused_for_work_that_has_no_session() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let device = format!("path = {:?}\nsize = \"8M\"\ntest = \"latency\"", dir.path());
     let conditions = [("as it is", ""), ("off", "synchronous_commit = \"off\"")];
-    let text = experiment(&dsn, SHORT, &device, &conditions);
+    let text = experiment(&dsn, &format!("{SHORT}\n{SAMPLED}"), &device, &conditions);
     let refused = dir.compare(&text.replace("kind = \"commit\"", "kind = \"device\""));
     let why = "synchronous_commit would be set in pgio's own sessions, and the workload `device`";
     refused.expect(4, &["condition `off`", why]);

@@ -4,8 +4,8 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use pgio_tests::fixture::{INSTALLED, changed_primary, fresh_database, shared_primary};
-use pgio_tests::workdir::{BETWEEN_TRIAL_CHECKS, Workdir, experiment, tolerate};
+use pgio_tests::fixture::{INSTALLED, fresh_database, own_primary, shared_primary};
+use pgio_tests::workdir::{BETWEEN_TRIAL_CHECKS, SAMPLED, Workdir, experiment, tolerate};
 
 const KEYS: &str = "blocks = 2\nduration = \"200ms\"\naa = false\nseed = 5";
 const CONDITIONS: [(&str, &str); 2] = [("lazy", "synchronous_commit = \"off\""), ("as it is", "")];
@@ -49,12 +49,13 @@ fn an_interrupted_experiment_continues_from_the_common_directory() {
 /// A stop during the last undo of the first workload, whose trials are all stored by then.
 #[test]
 fn a_stop_between_two_workloads_is_an_interruption() {
-    let server = changed_primary(INSTALLED);
+    let server = own_primary(INSTALLED);
     let dsn = fresh_database(&server);
     let dir = Workdir::new();
     let [set, undoing] = ["set", "undoing"].map(|name| dir.path().join(name));
     let quiet = tolerate(&BETWEEN_TRIAL_CHECKS);
-    let keys = format!("blocks = 1\nduration = \"100ms\"\naa = false\nrepeats = 0\n{quiet}");
+    let keys =
+        format!("blocks = 1\nduration = \"100ms\"\naa = false\nrepeats = 0\n{SAMPLED}\n{quiet}");
     let command = format!(
         "command = {{ name = \"slow\", apply = \"touch {0}\", verify = \"test -e {0}\", \
          undo = \"touch {1}; sleep 1; rm {0}\" }}\n",

@@ -4,10 +4,8 @@ use std::env;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use pgio::pg::private::PrivateCluster;
-
 use super::Managed;
-use pgio_tests::fixture::{NEWEST, connect, spec};
+use pgio_tests::fixture::{NEWEST, connect, own_primary};
 use pgio_tests::workdir::{Workdir, alter_system, auto_conf, experiment_on, show, wait_until};
 
 const QUICK: &str = "blocks = 1\nduration = \"100ms\"\naa = false";
@@ -87,7 +85,7 @@ fn files_written_without_fsync_are_flushed_when_it_is_on_again() {
 /// PostgreSQL has them from 17 on.
 #[test]
 fn summaries_of_wal_may_be_kept_for_less_long_where_there_are_none() {
-    let cluster = PrivateCluster::start(&spec(NEWEST)).unwrap();
+    let cluster = own_primary(NEWEST);
     let dsn = cluster.primary_conninfo();
     let condition = [("b", "wal_summary_keep_time = \"1h\"")];
     let text = experiment_on(&format!("dsn = {dsn:?}"), QUICK, "", &condition);

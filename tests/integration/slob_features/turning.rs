@@ -2,11 +2,9 @@
 
 use std::process::Stdio;
 
-use pgio::pg::private::PrivateCluster;
-
 use super::{SINGLE, assert_share, count, metric};
 use pgio_tests::command::{CommandResult, TestDatabase};
-use pgio_tests::fixture::{INSTALLED, NEWEST, spec};
+use pgio_tests::fixture::{INSTALLED, NEWEST, own_primary};
 
 const OLDEST: u32 = 13;
 
@@ -15,7 +13,7 @@ const TURNS: &[&str] = &["--insert-pct", "20", "--delete-pct", "20", "--update-p
 fn turns_over(major: u32) {
     // A server of its own: a transaction in any database, such as another test's load, holds back the
     // pruning that makes room for the next version of a row.
-    let cluster = PrivateCluster::start(&spec(major)).unwrap();
+    let cluster = own_primary(major);
     let db = TestDatabase::at(&cluster.primary_conninfo());
     db.load(1, "8M");
     let mut client = db.client();
