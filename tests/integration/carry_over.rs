@@ -4,19 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use pgio::pg::private::{PrivateCluster, Spec};
+use pgio::pg::private::PrivateCluster;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use pgio_tests::fixture::{INSTALLED, spec};
+use pgio_tests::fixture::{INSTALLED, spec_with};
 use pgio_tests::workdir::{Workdir, active_sessions, condition_of};
 
 /// Four times the server's shared buffers.
 fn cluster() -> (PrivateCluster, Workdir) {
     let settings = [("shared_buffers", "16MB"), ("autovacuum", "off")];
-    let primary_settings =
-        settings.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-    let cluster = PrivateCluster::start(&Spec { primary_settings, ..spec(INSTALLED) }).unwrap();
+    let cluster = PrivateCluster::start(&spec_with(INSTALLED, &settings)).unwrap();
     let dir = Workdir::new();
     let dsn = cluster.primary_conninfo();
     let setup = ["setup", "--connect-string", &dsn, "--scale", "64M", "--num-schemas", "1"];

@@ -4,16 +4,14 @@
 use std::thread;
 use std::time::Duration;
 
-use pgio::pg::private::{PrivateCluster, Spec};
+use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
 
-use pgio_tests::fixture::{INSTALLED, connect, spec};
-use pgio_tests::workdir::{Workdir, condition_of, failed_checks, tolerate};
+use pgio_tests::fixture::{INSTALLED, connect, spec_with};
+use pgio_tests::workdir::{Workdir, condition_of, failed_checks, metric, tolerate};
 
 fn cluster(settings: &[(&str, &str)]) -> (PrivateCluster, Workdir) {
-    let primary_settings =
-        settings.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-    let cluster = PrivateCluster::start(&Spec { primary_settings, ..spec(INSTALLED) }).unwrap();
+    let cluster = PrivateCluster::start(&spec_with(INSTALLED, settings)).unwrap();
     let dir = Workdir::new();
     let dsn = cluster.primary_conninfo();
     let setup = ["setup", "--connect-string", &dsn, "--scale", "1024", "--num-schemas", "1"];
@@ -35,10 +33,6 @@ const ONE: &str = "[[condition]]\nname = \"a\"\n";
 
 fn number(dsn: &str, sql: &str) -> i64 {
     connect(dsn).query_one(sql, &[]).unwrap().get(0)
-}
-
-fn metric(trial: &Value, name: &str) -> f64 {
-    trial["metrics"][name]["value"].as_f64().unwrap_or_else(|| panic!("no {name}: {trial:#}"))
 }
 
 #[test]

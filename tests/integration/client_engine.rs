@@ -16,17 +16,13 @@ use crate::tls_server::{PASSWORD, shared};
 use pgio_tests::command::{CommandResult, TestDatabase, wait_until};
 use pgio_tests::fixture::{INSTALLED, NEWEST, connect, own_primary, spec};
 use pgio_tests::workdir::{
-    Workdir, condition_of, experiment, pgio_sessions, sessions_waiting_for_standby,
+    Workdir, condition_of, experiment, metric, pgio_sessions, sessions_waiting_for_standby,
 };
 
 const CLIENT: [&str; 2] = ["--engine", "client"];
 
 fn total(trial: &Value, what: &str) -> u64 {
     trial["sessions"].as_array().unwrap().iter().map(|s| s[what].as_u64().unwrap()).sum()
-}
-
-fn metric(trial: &Value, name: &str) -> f64 {
-    trial["metrics"][name]["value"].as_f64().unwrap_or_else(|| panic!("no {name} in {trial:#}"))
 }
 
 fn verdict(trial: &Value, check: &str) -> String {
@@ -152,7 +148,7 @@ fn stalled(db: &TestDatabase, more: &[&str]) -> Value {
     let mut command = db.command(&[&work[..], &json, &CLIENT, more].concat());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     stall(db, &child);
-    let result = CommandResult::of(child.wait_with_output().unwrap());
+    let result = CommandResult::from_output(child.wait_with_output().unwrap());
     assert_eq!(result.code, Some(0), "{result:?}");
     db.record("stalled.json")
 }
@@ -263,7 +259,7 @@ fn a_client_that_is_stopped_leaves_nothing_running() {
     };
     let child = start();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let result = CommandResult::of(child.wait_with_output().unwrap());
+    let result = CommandResult::from_output(child.wait_with_output().unwrap());
     assert_eq!(result.code, Some(130), "{result:?}");
     wait_until("the server's side has ended", || db.sessions() == 0);
     let trial = db.record("stopped.json");
@@ -276,7 +272,7 @@ fn a_client_that_is_stopped_leaves_nothing_running() {
                  WHERE datname = current_database() AND application_name LIKE 'pgio:%' \
                  AND query LIKE '%scratch%' LIMIT 1) one";
     assert_eq!(db.client().query_one(ended, &[]).unwrap().get::<_, i64>(0), 1);
-    let result = CommandResult::of(child.wait_with_output().unwrap());
+    let result = CommandResult::from_output(child.wait_with_output().unwrap());
     result.assert_refused(5, &["the workload failed in a session", "terminating connection"]);
     assert_eq!(db.record("stopped.json")["outcome"]["state"], "failed");
     wait_until("the others have ended", || db.sessions() == 0);
@@ -325,7 +321,7 @@ fn an_interrupt_ends_the_run_if_the_server_refuses_connections() {
     wait_until("the run has ended", || child.try_wait().unwrap().is_some());
     let took = asked.elapsed();
     drop(frozen);
-    let result = CommandResult::of(child.wait_with_output().unwrap());
+    let result = CommandResult::from_output(child.wait_with_output().unwrap());
     assert_eq!(result.code, Some(130), "{result:?}");
     assert!(took < Duration::from_secs(20), "{took:?}");
     assert_eq!(db.record("stopped.json")["outcome"]["state"], "interrupted");

@@ -38,7 +38,7 @@ fn trial<R>(
     thread::sleep((opened + FROZEN_UNTIL).saturating_duration_since(frozen_at));
     resume(stopped);
     let frozen_seconds = frozen_at.elapsed().as_secs_f64();
-    let result = CommandResult::of(child.wait_with_output().unwrap());
+    let result = CommandResult::from_output(child.wait_with_output().unwrap());
     FrozenTrial { trial: db.record("cut.json"), result, frozen_seconds }
 }
 

@@ -11,7 +11,7 @@ use self::relay::Relay;
 use crate::schema;
 use pgio_tests::fixture::{INSTALLED, OwnPrimary, connect, fresh_database, own_primary};
 use pgio_tests::workdir::{
-    BETWEEN_TRIAL_CHECKS, Workdir, active_sessions, auto_conf, condition_of, show, tolerate,
+    BETWEEN_TRIAL_CHECKS, Workdir, active_sessions, auto_conf, check, condition_of, show, tolerate,
     wait_until,
 };
 
@@ -49,11 +49,6 @@ const TOGETHER: &str = "[[condition]]\nname = \"together\"\ntarget = [\"a\", \"b
 
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value}"))
-}
-
-fn check<'a>(trial: &'a Value, id: &str) -> &'a Value {
-    let all = trial["checks"].as_array().unwrap();
-    all.iter().find(|check| check["id"] == id).unwrap_or_else(|| panic!("no {id} in {trial}"))
 }
 
 /// Whether two values are equal but for rounding.

@@ -5,22 +5,18 @@
 
 use pgio::dataset::mark::{self, Part};
 use pgio::dataset::{self, DatasetError, check_for_run, lines};
-use pgio::pg::private::{PrivateCluster, Spec};
+use pgio::pg::private::PrivateCluster;
 use postgres::Client;
 
 use crate::loading::number;
 use pgio_tests::command::TestDatabase;
-use pgio_tests::fixture::{INSTALLED, connect, fresh_database, spec};
+use pgio_tests::fixture::{INSTALLED, connect, fresh_database, spec_with};
 
 /// A server with the fewest possible locks.
 fn frugal() -> PrivateCluster {
-    let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    let primary_settings = vec![
-        setting("max_locks_per_transaction", "10"),
-        setting("max_connections", "20"),
-        setting("fsync", "off"),
-    ];
-    PrivateCluster::start(&Spec { primary_settings, ..spec(INSTALLED) }).unwrap()
+    let settings =
+        [("max_locks_per_transaction", "10"), ("max_connections", "20"), ("fsync", "off")];
+    PrivateCluster::start(&spec_with(INSTALLED, &settings)).unwrap()
 }
 
 fn make(client: &mut Client, tables: u32) {

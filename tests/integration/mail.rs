@@ -14,7 +14,7 @@ use crate::hosts::sshd::Sshd;
 use dovecot::Dovecot;
 use fake::{Fake, Manner};
 use pgio_tests::fixture::{INSTALLED, fresh_database, shared_primary};
-use pgio_tests::workdir::{self, Workdir, failed_checks};
+use pgio_tests::workdir::{self, Workdir, check, failed_checks, metric};
 
 /// Runs one short trial and returns its record.
 fn delivered(dir: &Workdir, workload: &str, more: &str) -> workdir::CommandResult {
@@ -37,15 +37,6 @@ fn experiment(keys: &str, workload: &str, more: &str) -> String {
     text.replace("kind = \"commit\"", &format!("kind = \"mail\"\n{workload}"))
 }
 
-fn value(trial: &Value, metric: &str) -> f64 {
-    trial["metrics"][metric]["value"].as_f64().unwrap_or_else(|| panic!("no {metric}: {trial}"))
-}
-
-fn check<'a>(trial: &'a Value, id: &str) -> &'a Value {
-    let found = trial["checks"].as_array().unwrap().iter().find(|c| c["id"] == id);
-    found.unwrap_or_else(|| panic!("no {id}: {}", trial["checks"]))
-}
-
 /// Complete, and everything that was accepted is there once, as it was.
 fn assert_all_there(trial: &Value) {
     assert_eq!(trial["outcome"]["state"], "complete", "{trial}");
@@ -53,7 +44,7 @@ fn assert_all_there(trial: &Value) {
     let seconds = trial["window"]["seconds"].as_f64().unwrap();
     let messages = trial["histograms"]["delivery"]["count"].as_f64().unwrap();
     assert!(messages > 0.0);
-    assert!((value(trial, "messages_per_minute") * seconds / 60.0 - messages).abs() < 1e-3);
+    assert!((metric(trial, "messages_per_minute") * seconds / 60.0 - messages).abs() < 1e-3);
 }
 
 /// The check is a warning and the trial counts: it is the condition's behavior.
@@ -78,7 +69,7 @@ fn dovecot_loses_and_alters_nothing() {
     assert_eq!(trial["workload"]["keys"]["threads"], 12);
     assert_eq!(trial["workload"]["primary_metric"], "messages_per_minute");
     assert_eq!(failed_checks(trial, "invalid"), [""; 0]);
-    assert_eq!(value(trial, "mail_refused"), 0.0);
+    assert_eq!(metric(trial, "mail_refused"), 0.0);
     // Warm-up and window are both looked up: three copies of each message.
     let message = check(trial, "mail-lost")["message"].as_str().unwrap();
     let numbers: Vec<f64> = message.split_whitespace().filter_map(|w| w.parse().ok()).collect();
@@ -103,7 +94,7 @@ fn dovecot_asks_postgresql_for_its_users_and_refuses_others() {
     delivered(&dir, &some, "");
     let trial = &dir.trials()[0];
     assert_all_there(trial);
-    assert!(value(trial, "mail_refused") > 0.0);
+    assert!(metric(trial, "mail_refused") > 0.0);
     assert_behaved_badly(trial, "mail-refused");
     let dir = Workdir::new();
     let none = all.replace("user{1..100}@localhost", "user{101..109}@localhost");
@@ -175,7 +166,7 @@ fn smtp_delivery_at_a_rate_reaches_the_rate_and_loses_nothing() {
     let trial = &dir.trials()[0];
     assert_all_there(trial);
     assert_eq!(trial["histograms"]["delivery"]["count"], 50);
-    assert_eq!(value(trial, "mail_rate_reached"), 100.0);
+    assert_eq!(metric(trial, "mail_rate_reached"), 100.0);
     assert_eq!(check(trial, "mail-rate")["verdict"], "ok");
     assert_eq!(fake.files(), 0);
 }
@@ -187,16 +178,16 @@ fn a_rate_above_capacity_counts_and_its_latency_grows() {
     let dir = Workdir::new();
     let closed = fake.workload().replace("threads = 3", "threads = 2");
     delivered_for_a_second(&dir, &closed).expect(0, &[]);
-    let latency = value(&dir.trials()[0], "delivery_latency_p50");
+    let latency = metric(&dir.trials()[0], "delivery_latency_p50");
     let dir = Workdir::new();
     delivered_for_a_second(&dir, &format!("{closed}\nmessages_rate = \"200/s\""))
         .expect(0, &["mail-rate"]);
     let trial = &dir.trials()[0];
     assert_all_there(trial);
     assert_behaved_badly(trial, "mail-rate");
-    assert!(value(trial, "mail_rate_reached") < 50.0);
-    assert!(value(trial, "delivery_latency_p95") > 4.0 * latency);
-    assert!(value(trial, "mail_lag_mean") > latency);
+    assert!(metric(trial, "mail_rate_reached") < 50.0);
+    assert!(metric(trial, "delivery_latency_p95") > 4.0 * latency);
+    assert!(metric(trial, "mail_lag_mean") > latency);
     // Most of what was due never began: its latency is known to be no less.
     for name in ["delivery_latency_p95", "delivery_latency_mean", "mail_lag_mean"] {
         assert_eq!(trial["metrics"][name]["at_least"], true, "{name}: {trial:#}");
@@ -205,7 +196,7 @@ fn a_rate_above_capacity_counts_and_its_latency_grows() {
     let known =
         delivery["count"].as_u64().unwrap() + delivery["censored"]["count"].as_u64().unwrap();
     assert_eq!(known, 200, "a message for each moment of the window: {delivery:#}");
-    assert_eq!(value(trial, "mail_offered_per_minute"), 12_000.0);
+    assert_eq!(metric(trial, "mail_offered_per_minute"), 12_000.0);
 }
 
 #[test]
@@ -216,14 +207,16 @@ fn deferred_messages_are_sent_again() {
     let trial = &dir.trials()[0];
     assert_all_there(trial);
     let messages = trial["histograms"]["delivery"]["count"].as_f64().unwrap();
-    assert!(value(trial, "mail_deferred") >= messages && value(trial, "mail_retries") >= messages);
+    assert!(
+        metric(trial, "mail_deferred") >= messages && metric(trial, "mail_retries") >= messages
+    );
     assert_eq!(check(trial, "mail-refused")["verdict"], "warning");
 
     let fake = Fake::start(Manner::DefersAlways);
     let dir = Workdir::new();
     delivered(&dir, &fake.workload(), "")
         .expect(5, &["failed: ", "accepted no message", "deferred", "; see its log"]);
-    assert_eq!(value(&dir.trials()[0], "messages_per_minute"), 0.0);
+    assert_eq!(metric(&dir.trials()[0], "messages_per_minute"), 0.0);
 }
 
 #[test]
@@ -235,8 +228,8 @@ fn connections_that_break_cost_no_message_and_invent_none() {
     delivered_for_a_second(&dir, &large).expect(0, &["connections dropped"]);
     let trial = &dir.trials()[0];
     assert_all_there(trial);
-    assert!(value(trial, "mail_dropped_connections") > 0.0);
-    assert_eq!(value(trial, "mail_unknown"), 0.0);
+    assert!(metric(trial, "mail_dropped_connections") > 0.0);
+    assert_eq!(metric(trial, "mail_unknown"), 0.0);
 
     // Lost after the dot: whether it was kept is unknown, so it is sent again under the same id.
     for manner in [Manner::DropsAfterDot { keeps: true }, Manner::DropsAfterDot { keeps: false }] {
@@ -245,7 +238,7 @@ fn connections_that_break_cost_no_message_and_invent_none() {
         delivered(&dir, &fake.workload(), "");
         let trial = &dir.trials()[0];
         assert_all_there(trial);
-        assert!(value(trial, "mail_unknown") > 0.0);
+        assert!(metric(trial, "mail_unknown") > 0.0);
         assert_eq!(fake.most_copies() > 1, manner == Manner::DropsAfterDot { keeps: true });
         assert_behaved_badly(trial, "mail-refused");
     }

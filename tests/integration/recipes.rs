@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::examples::{SHORT, compare, conditions, example, replace_keys, stored};
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, pgio, shared_pair, shared_primary};
-use pgio_tests::workdir::failed_checks;
+use pgio_tests::workdir::{failed_checks, metric};
 
 const RECIPES: [&str; 14] = [
     "versions",
@@ -46,10 +46,6 @@ fn report(results: &Path) -> String {
     let text = String::from_utf8(output.stdout).unwrap();
     // One line per sentence, however it was wrapped.
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn metric(trial: &Value, name: &str) -> f64 {
-    trial["metrics"][name]["value"].as_f64().unwrap_or_else(|| panic!("no {name}: {trial:#}"))
 }
 
 #[test]

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use pgio_tests::command::{CommandResult, TestDatabase, wait_until};
 use pgio_tests::fixture::{INSTALLED, NEWEST, connect, shared_primary, spec};
-use pgio_tests::workdir::{Workdir, experiment};
+use pgio_tests::workdir::{Workdir, experiment, metric};
 
 /// The oldest that is supported.
 const OLDEST: u32 = 13;
@@ -23,10 +23,6 @@ const SHORT: &[&str] = &["--run-time", "400ms"];
 
 fn total(trial: &Value, what: &str) -> u64 {
     trial["sessions"].as_array().unwrap().iter().map(|s| s[what].as_u64().unwrap()).sum()
-}
-
-fn metric(trial: &Value, name: &str) -> f64 {
-    trial["metrics"][name]["value"].as_f64().unwrap_or_else(|| panic!("no {name} in {trial:#}"))
 }
 
 #[track_caller]
@@ -326,7 +322,7 @@ fn stops(major: u32) {
     db.load(1, "8M");
     let child = start(&db, &[]);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let result = CommandResult::of(child.wait_with_output().unwrap());
+    let result = CommandResult::from_output(child.wait_with_output().unwrap());
     assert_eq!(result.code, Some(130), "{result:?}");
     // A server process takes a moment to notice that its client has left.
     wait_until("the server's side has ended", || db.sessions() == 0);
@@ -366,7 +362,7 @@ fn a_server_lost_during_a_run_fails_the_trial() {
     let pid = fs::read_to_string(cluster.data_dir().join("postmaster.pid")).unwrap();
     let pid = Pid::from_raw(pid.lines().next().unwrap().parse().unwrap()).unwrap();
     kill_process(pid, Signal::QUIT).unwrap();
-    let result = CommandResult::of(child.wait_with_output().unwrap());
+    let result = CommandResult::from_output(child.wait_with_output().unwrap());
     result.assert_refused(5, &["the workload failed in a session"]);
     let trial = db.record("stopped.json");
     assert_eq!(trial["outcome"]["state"], "failed");

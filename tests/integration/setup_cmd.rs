@@ -174,7 +174,7 @@ fn interrupted_load(major: u32) {
     wait_until("the load has gone on", || count() > before + 1);
     let asked = Instant::now();
     kill_process(Pid::from_child(&load), Signal::INT).unwrap();
-    let result = CommandResult::of(load.wait_with_output().unwrap());
+    let result = CommandResult::from_output(load.wait_with_output().unwrap());
     assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
     assert_eq!(result.code, Some(130), "{result:?}");
     wait_until("the last connection is gone", || db.sessions() == 0);

@@ -5,18 +5,14 @@ mod turning;
 
 use std::process::Stdio;
 
-use pgio::pg::private::{PrivateCluster, Spec};
+use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
 
 use pgio_tests::command::{CommandResult, TestDatabase, wait_until};
-use pgio_tests::fixture::{INSTALLED, spec};
-use pgio_tests::workdir::active_sessions;
+use pgio_tests::fixture::{INSTALLED, spec_with};
+use pgio_tests::workdir::{active_sessions, metric};
 
 const SINGLE: &[&str] = &["--work-unit", "1", "--update-work-unit", "1"];
-
-fn metric(trial: &Value, name: &str) -> f64 {
-    trial["metrics"][name]["value"].as_f64().unwrap_or_else(|| panic!("no {name} in {trial:#}"))
-}
 
 fn count(trial: &Value, class: &str) -> f64 {
     trial["histograms"][class]["count"].as_f64().unwrap_or(0.0)
@@ -187,7 +183,7 @@ fn a_call_that_works_is_waited_for_however_long_it_takes() {
              CREATE TRIGGER slow BEFORE UPDATE ON pgio1 FOR EACH ROW EXECUTE FUNCTION slow()",
         )
         .unwrap();
-    let result = CommandResult::of(child.wait_with_output().unwrap());
+    let result = CommandResult::from_output(child.wait_with_output().unwrap());
     assert!(!result.err.contains("did not end"), "{result:?}");
     let trial = db.record("trial.json");
     assert_eq!(trial["outcome"]["state"], "complete", "{trial:#}");
@@ -199,9 +195,8 @@ fn a_call_that_works_is_waited_for_however_long_it_takes() {
 fn wider_updates_write_as_much_more_wal() {
     const WITHOUT_FSYNC: &[&str] = &["--tolerate", "durability"];
     // Without full-page images, whose size depends on what earlier runs left in the blocks.
-    let off = |name: &str| (name.to_owned(), "off".to_owned());
-    let primary_settings = vec![off("full_page_writes"), off("fsync"), off("autovacuum")];
-    let cluster = PrivateCluster::start(&Spec { primary_settings, ..spec(INSTALLED) }).unwrap();
+    let off = ["full_page_writes", "fsync", "autovacuum"].map(|name| (name, "off"));
+    let cluster = PrivateCluster::start(&spec_with(INSTALLED, &off)).unwrap();
     let db = TestDatabase::at(&cluster.primary_conninfo());
     db.load(1, "8M");
     let wal = |width: &str| {
@@ -230,7 +225,7 @@ fn a_ramp_spreads_the_sessions_over_the_warm_up() {
                   ORDER BY backend_start OFFSET 1) sessions";
     let spread: f64 = db.client().query_one(sql, &[]).unwrap().get(0);
     assert!(spread > 4.0, "{spread}");
-    let result = CommandResult::of(child.wait_with_output().unwrap());
+    let result = CommandResult::from_output(child.wait_with_output().unwrap());
     assert_eq!(result.code, Some(0), "{result:?}");
     let trial = db.record("trial.json");
     // The window opened for all at once. A busy machine may wake a session late, which is a warning, but not

@@ -14,6 +14,7 @@ use crate::hosts::sshd::Sshd;
 use pgio_tests::command::{CommandResult, TestDatabase, wait_until};
 use pgio_tests::fixture::{
     INSTALLED, NEWEST, connect, fresh_database, own_primary, shared_pair, shared_primary, spec,
+    spec_with,
 };
 use pgio_tests::parallel::run_in_parallel;
 use pgio_tests::workdir::{
@@ -237,7 +238,7 @@ fn devices_of_this_machine_are_not_taken_for_those_of_a_server_elsewhere() {
     apart.args(["--pid", "--fork", "--mount-proc"]).arg(pgio.get_program()).args(pgio.get_args());
     apart.env_clear().current_dir(db.dir.path()).env("PATH", "/usr/bin:/bin");
     apart.envs(pgio.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let result = CommandResult::of(apart.output().unwrap());
+    let result = CommandResult::from_output(apart.output().unwrap());
     assert_eq!(result.code, Some(0), "{result:?}");
     let trial = db.record("trial.json");
     assert_eq!(trial["telemetry"]["storage"], Value::Array(Vec::new()));
@@ -305,11 +306,8 @@ fn an_ssh_connection_that_breaks_costs_the_hosts_data_and_nothing_else() {
 
 #[test]
 fn wait_sampling_is_skipped_if_no_connection_is_to_spare() {
-    let cluster = PrivateCluster::start(&Spec {
-        primary_settings: vec![("max_connections".to_owned(), "10".to_owned())],
-        ..spec(INSTALLED)
-    })
-    .unwrap();
+    let cluster =
+        PrivateCluster::start(&spec_with(INSTALLED, &[("max_connections", "10")])).unwrap();
     let dsn = cluster.primary_conninfo();
     let reserved: i32 = show(&dsn, "superuser_reserved_connections").parse().unwrap();
     // One is pgio's own.
@@ -429,7 +427,7 @@ fn without_sysstat_a_run_names_the_package() {
     let db = TestDatabase::new(INSTALLED);
     db.load(1, "8M");
     let mut command = db.command(&["run", "--run-time", "100ms", "--classic-files", "files"]);
-    let result = CommandResult::of(command.env("PATH", "/nonexistent").output().unwrap());
+    let result = CommandResult::from_output(command.env("PATH", "/nonexistent").output().unwrap());
     assert_eq!(result.code, Some(0), "{result:?}");
     assert!(
         result.err.contains("iostat, vmstat, mpstat") && result.err.contains("sysstat"),

@@ -5,7 +5,6 @@
 //! one leaves neither mount nor device. Long, since every test needs the server on its limited disk.
 
 mod cache;
-mod neighbor;
 mod ordinary;
 mod together;
 mod undoing;
@@ -25,7 +24,7 @@ use serde_json::Value;
 use crate::disk::{is_inside, lock_free_devices, run_inside};
 use pgio_tests::fixture::{INSTALLED, pgio_exe, spec};
 use pgio_tests::workdir::{
-    CommandResult, Running, Workdir, active_sessions, condition_of, failed_checks, tolerate,
+    CommandResult, Running, Workdir, active_sessions, check, condition_of, failed_checks, tolerate,
 };
 
 /// Whether to go on here: false where the test was run in a namespace, or cannot be run at all.
@@ -218,11 +217,6 @@ impl Drop for Group {
         }
         let _ = fs::remove_dir(directory);
     }
-}
-
-fn check<'a>(trial: &'a Value, id: &str) -> &'a Value {
-    let mut checks = trial["checks"].as_array().unwrap().iter();
-    checks.find(|c| c["id"] == id).unwrap_or_else(|| panic!("no check {id}: {trial}"))
 }
 
 #[test]

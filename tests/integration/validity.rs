@@ -1,13 +1,13 @@
 //! Faults brought about on purpose, and the check that must see each: INVALID, kept, never compared.
 //!
 //! Elsewhere: a standby demoted or lost (`sync_rep`), a treatment's setting changed, fsync off
-//! undeclared (`compare_cmd::evidence`), an undeclared setting changed (`telemetry`).
+//! undeclared (`compare_cmd::evidence`), an undeclared setting changed (`telemetry`), foreign load
+//! (`tests/measuring.rs`).
 
 use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use pgio_bench::busy_loop::BusyLoop;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -123,38 +123,6 @@ fn a_generator_that_is_stopped_in_the_window_makes_the_trial_invalid() {
             failed_checks(&dir.trials()[0], "invalid").contains(&"generator-stalled".to_owned())
         );
     }
-}
-
-/// One more than there are cores, so that they get their part whatever else runs.
-fn busy_loops_on_all_cores() -> Vec<BusyLoop> {
-    let cores = thread::available_parallelism().unwrap().get();
-    (0..=cores).map(|_| BusyLoop::start().unwrap()).collect()
-}
-
-#[test]
-fn foreign_load_makes_a_compared_trial_invalid_and_a_single_one_only_if_strict() {
-    let cluster = own_primary(INSTALLED);
-    let db = TestDatabase::at(&cluster.primary_conninfo());
-    db.load(1, "8M");
-    let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"3s\"\naa = false\nrepeats = 0\ntelemetry = \"500ms\"\ntolerate = []";
-    let text = experiment(&cluster.primary_conninfo(), keys, "", &[("a", "")]);
-    let foreign = busy_loops_on_all_cores();
-    dir.compare(&text).expect(5, &["`a` has no valid trial among 1 trial (foreign-load"]);
-    let run = |more: &[&str]| {
-        let keys = ["run", "--run-time", "3s", "--telemetry", "500ms", "--json", "trial.json"];
-        db.pgio(&[&keys, more].concat())
-    };
-    let single = run(&[]);
-    assert_eq!(single.code, Some(0), "{single:?}");
-    assert!(failed_checks(&db.record("trial.json"), "warning").contains(&"foreign-load".into()));
-    let strict = run(&["--strict"]);
-    assert_eq!(strict.code, Some(5), "{strict:?}");
-    assert!(strict.err.contains("the trial is invalid: foreign-load"), "{strict:?}");
-    drop(foreign);
-    let trial = &dir.trials()[0];
-    assert!(failed_checks(trial, "invalid").contains(&"foreign-load".to_owned()), "{trial:#}");
-    assert_eq!(trial["outcome"]["state"], "complete");
 }
 
 #[test]

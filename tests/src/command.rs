@@ -1,7 +1,7 @@
 //! pgio as a person types it: in a directory of its own, against a database of its own.
 
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use postgres::Client;
 use postgres::config::{Config, Host};
@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::fixture::{connect, fresh_database, pgio, shared_primary};
 pub use crate::polling::wait_until;
+pub use crate::workdir::CommandResult;
 use crate::workdir::tolerance_args;
 
 /// A working directory, and the database that the PG* variables name.
@@ -21,14 +22,6 @@ pub struct TestDatabase {
     pub port: String,
     pub user: String,
     pub database: String,
-}
-
-/// Exit code and output of a command.
-#[derive(Debug)]
-pub struct CommandResult {
-    pub code: Option<i32>,
-    pub out: String,
-    pub err: String,
 }
 
 impl TestDatabase {
@@ -100,7 +93,7 @@ impl TestDatabase {
     }
 
     pub fn pgio(&self, arguments: &[&str]) -> CommandResult {
-        CommandResult::of(self.command(arguments).output().unwrap())
+        CommandResult::from_output(self.command(arguments).output().unwrap())
     }
 
     pub fn succeed(&self, arguments: &[&str]) -> CommandResult {
@@ -167,31 +160,5 @@ impl TestDatabase {
                 client.query_one(&sql, &[]).unwrap().get::<_, i64>(0)
             })
             .sum()
-    }
-}
-
-impl CommandResult {
-    pub fn of(output: Output) -> CommandResult {
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        CommandResult {
-            code: output.status.code(),
-            out: text(output.stdout),
-            err: text(output.stderr),
-        }
-    }
-
-    /// Asserts that the command was refused with this exit code and one sentence with all of these words.
-    #[track_caller]
-    pub fn assert_refused(&self, code: i32, words: &[&str]) {
-        assert_eq!(self.code, Some(code), "{self:?}");
-        let sentences = self.err.lines().filter(|line| {
-            line.starts_with("error: ")
-                || (line.starts_with("pgio: ") && !line.starts_with("pgio: warning: "))
-        });
-        assert_eq!(sentences.count(), 1, "{self:?}");
-        for word in words {
-            assert!(self.err.contains(word), "`{word}` in {self:?}");
-        }
-        assert!(!self.err.contains("db error"), "{self:?}");
     }
 }

@@ -57,6 +57,13 @@ pub fn spec(major: u32) -> Spec {
     Spec { pg: Some(VersionRequest::major(major)), primary_settings, ..Spec::new(pgio_exe()) }
 }
 
+pub fn spec_with(major: u32, settings: &[(&str, &str)]) -> Spec {
+    let mut spec = spec(major);
+    let settings = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+    spec.primary_settings.extend(settings);
+    spec
+}
+
 /// A primary without a standby.
 pub fn shared_primary(major: u32) -> &'static PrivateCluster {
     shared(major, false)

@@ -6,7 +6,7 @@
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ pub struct Workdir {
     dir: TempDir,
 }
 
-/// Exit code and output of pgio.
+/// Exit code and output of a command.
 #[derive(Debug)]
 pub struct CommandResult {
     pub code: Option<i32>,
@@ -37,6 +37,30 @@ pub struct CommandResult {
 }
 
 impl CommandResult {
+    pub fn from_output(output: Output) -> CommandResult {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        CommandResult {
+            code: output.status.code(),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
+    }
+
+    /// Asserts that the command was refused with this exit code and one sentence with all of these words.
+    #[track_caller]
+    pub fn assert_refused(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        let sentences = self.err.lines().filter(|line| {
+            line.starts_with("error: ")
+                || (line.starts_with("pgio: ") && !line.starts_with("pgio: warning: "))
+        });
+        assert_eq!(sentences.count(), 1, "{self:?}");
+        for word in words {
+            assert!(self.err.contains(word), "`{word}` in {self:?}");
+        }
+        assert!(!self.err.contains("db error"), "{self:?}");
+    }
+
     /// Fails unless it ended with this code and each text is on one of its streams.
     #[track_caller]
     pub fn expect(self, code: i32, texts: &[&str]) -> CommandResult {
@@ -344,6 +368,18 @@ fn sessions_sql(filter: &str) -> String {
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
          AND application_name LIKE 'pgio:%' AND {filter}"
     )
+}
+
+/// The value of a metric of a stored trial.
+#[track_caller]
+pub fn metric(trial: &Value, name: &str) -> f64 {
+    trial["metrics"][name]["value"].as_f64().unwrap_or_else(|| panic!("no {name} in {trial:#}"))
+}
+
+#[track_caller]
+pub fn check<'a>(trial: &'a Value, id: &str) -> &'a Value {
+    let found = trial["checks"].as_array().unwrap().iter().find(|check| check["id"] == id);
+    found.unwrap_or_else(|| panic!("no {id} in {trial:#}"))
 }
 
 /// The checks of a stored trial that did not pass, by their ids.

@@ -12,7 +12,7 @@ use pgio_tests::fixture::{
     INSTALLED, connect, fresh_database, is_installed, own_primary, shared_primary,
 };
 use pgio_tests::workdir::{
-    SAMPLED, Workdir, active_sessions, auto_conf, condition_of, experiment, experiment_on,
+    SAMPLED, Workdir, active_sessions, auto_conf, condition_of, experiment, experiment_on, metric,
     pgio_sessions, show, tolerate, wait_until,
 };
 use rustix::process::Signal;
@@ -35,10 +35,6 @@ fn compare(text: &str) -> Workdir {
         assert_eq!(trial["outcome"]["state"], "complete", "{trial:#}");
     }
     dir
-}
-
-fn metric(trial: &Value, name: &str) -> f64 {
-    trial["metrics"][name]["value"].as_f64().unwrap_or_else(|| panic!("{name}: {trial:#}"))
 }
 
 // The commands.

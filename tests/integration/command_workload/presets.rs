@@ -10,11 +10,7 @@ use serde_json::Value;
 use super::{ONCE, experiment, output, schemas};
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, is_installed, shared_primary};
 use pgio_tests::parallel::run_in_parallel;
-use pgio_tests::workdir::Workdir;
-
-fn value(trial: &Value, metric: &str) -> f64 {
-    trial["metrics"][metric]["value"].as_f64().unwrap_or_else(|| panic!("no {metric}: {trial}"))
-}
+use pgio_tests::workdir::{Workdir, metric};
 
 fn run(dsn: &str, keys: &str, workload: &str) -> (Workdir, Vec<Value>) {
     let dir = Workdir::new();
@@ -47,9 +43,9 @@ fn pgbench_preset(preset: &str) {
     let (dir, trials) = run(&dsn, "warmup = \"1s\"\nduration = \"2s\"", &workload);
     let trial = &trials[0];
     let (tps, latency) =
-        (value(trial, "transactions_per_second"), value(trial, "pgbench_latency_mean"));
+        (metric(trial, "transactions_per_second"), metric(trial, "pgbench_latency_mean"));
     assert!((tps * latency / 2.0 - 1.0).abs() < 0.3, "{tps} × {latency} s is 2 sessions");
-    assert_eq!(value(trial, "failed_transactions"), 0.0);
+    assert_eq!(metric(trial, "failed_transactions"), 0.0);
     assert_eq!(trial["window"]["asked_seconds"], 2.0);
     let seconds = trial["window"]["seconds"].as_f64().unwrap();
     assert!((1.9..12.0).contains(&seconds), "{seconds}");
@@ -60,7 +56,7 @@ fn pgbench_preset(preset: &str) {
     assert!(seen["found"] == "2" || seen["found"] == "3", "{seen}");
     assert_eq!(trial["telemetry"]["waits"]["sessions"], 2, "{trial}");
     let groups = ["cpu", "flush", "client", "locks", "other"];
-    let shares = groups.map(|group| value(trial, &format!("wait_share_{group}")));
+    let shares = groups.map(|group| metric(trial, &format!("wait_share_{group}")));
     assert!(shares.iter().sum::<f64>() > 0.5, "{shares:?}");
     assert_eq!(trial["settings"]["synchronous_commit"], "off");
     let text = output(&dir, "0001.stdout");
@@ -87,7 +83,7 @@ fn data_are_made_before_each_trial_or_once() {
         dir.compare(&experiment(&format!("dsn = {dsn:?}"), keys, &workload, &[("a", "")]))
             .expect(0, &[]);
         assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), makings);
-        let values: Vec<f64> = dir.trials().iter().map(|t| value(t, "x")).collect();
+        let values: Vec<f64> = dir.trials().iter().map(|t| metric(t, "x")).collect();
         assert_eq!(values, if once { [2.0, 3.0] } else { [2.0, 2.0] });
     }
 }
@@ -114,7 +110,7 @@ fn data_of_one_point_are_not_taken_for_those_of_another() {
         assert_eq!(trials.len(), 6);
         for trial in &trials {
             let sessions = trial["place"]["point"]["sessions"].as_f64().unwrap();
-            assert_eq!(value(trial, "x"), if of_point { sessions } else { 7.0 }, "{trial:#}");
+            assert_eq!(metric(trial, "x"), if of_point { sessions } else { 7.0 }, "{trial:#}");
         }
         let made = fs::read_to_string(&log).unwrap().lines().count();
         assert!(if of_point { made >= 2 } else { made == 1 }, "{made}");
@@ -132,9 +128,9 @@ fn a_script_for_pgbench() {
         script.path()
     );
     let (dir, trials) = run(&dsn, "warmup = 0\nduration = \"1s\"", &workload);
-    assert!(value(&trials[0], "transactions_per_second") > 0.0);
+    assert!(metric(&trials[0], "transactions_per_second") > 0.0);
     assert!(output(&dir, "0001.stdout").contains("transaction type: /tmp/"));
-    let [p50, p95] = ["p50", "p95"].map(|p| value(&trials[0], &format!("pgbench_latency_{p}")));
+    let [p50, p95] = ["p50", "p95"].map(|p| metric(&trials[0], &format!("pgbench_latency_{p}")));
     assert!(0.0 < p50 && p50 <= p95, "{p50} {p95}");
 
     // Each transaction takes 30 ms and they begin every 10 ms, so that latencies from the scheduled start grow.
@@ -142,8 +138,8 @@ fn a_script_for_pgbench() {
     let workload = workload.replace(" }", ", rate = 100, threads = 1 }");
     let (dir, trials) = run(&dsn, "warmup = \"1s\"\nduration = \"3s\"", &workload);
     let trial = &trials[0];
-    let median = value(trial, "pgbench_latency_p50");
-    let lag = value(trial, "pgbench_schedule_lag_mean");
+    let median = metric(trial, "pgbench_latency_p50");
+    let lag = metric(trial, "pgbench_schedule_lag_mean");
     assert!(lag > 0.1 && median > 0.1, "{trial:#}");
     assert!(trial["metrics"]["pgbench_latency_p99"]["value"].is_null(), "too few for it");
     let said = output(&dir, "0001.stdout");
@@ -199,10 +195,10 @@ fn sysbench_scripts(scripts: &[&str]) {
         );
         let (dir, trials) = run(&dsn, "warmup = 0\nduration = \"1s\"", &workload);
         let trial = &trials[0];
-        assert!(value(trial, "transactions_per_second") > 0.0);
-        assert!(value(trial, "queries_per_second") >= value(trial, "transactions_per_second"));
-        assert!(value(trial, "sysbench_latency_mean") > 0.0);
-        assert!(value(trial, "sysbench_latency_p95") > 0.0);
+        assert!(metric(trial, "transactions_per_second") > 0.0);
+        assert!(metric(trial, "queries_per_second") >= metric(trial, "transactions_per_second"));
+        assert!(metric(trial, "sysbench_latency_mean") > 0.0);
+        assert!(metric(trial, "sysbench_latency_p95") > 0.0);
         assert!(output(&dir, "0001.stdout").contains("General statistics"), "{script}");
         assert_eq!(schemas(&dsn), 0);
     }
@@ -227,10 +223,10 @@ fn fio() {
     out.compare(&text).expect(0, &["io operations/s"]);
     let trial = &out.trials()[0];
     let (operations, bytes) =
-        (value(trial, "io_operations_per_second"), value(trial, "io_bytes_per_second"));
+        (metric(trial, "io_operations_per_second"), metric(trial, "io_bytes_per_second"));
     assert!((bytes / operations / 8192.0 - 1.0).abs() < 0.05, "{bytes} of {operations}");
     // The first job only writes.
-    assert!(value(trial, "fio_write_latency_mean") > 0.0);
+    assert!(metric(trial, "fio_write_latency_mean") > 0.0);
     assert_eq!(trial["metrics"]["fio_read_latency_mean"]["value"], Value::Null);
 }
 
@@ -253,9 +249,9 @@ fn postal() {
     let out = Workdir::new();
     let text = experiment(&format!("dsn = {dsn:?}"), ONCE, &workload, &[("a", "")]);
     out.compare(&text).expect(0, &["messages per minute"]);
-    let messages = value(&out.trials()[0], "messages_per_minute");
+    let messages = metric(&out.trials()[0], "messages_per_minute");
     assert!(messages > 10.0);
-    assert!(value(&out.trials()[0], "postal_errors") < messages);
+    assert!(metric(&out.trials()[0], "postal_errors") < messages);
 }
 
 struct Sink(Child);

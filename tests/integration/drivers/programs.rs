@@ -8,16 +8,12 @@ use serde_json::Value;
 
 use super::{check, drivers_of, quiet, recounted, refused, start};
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary};
-use pgio_tests::workdir::{Workdir, experiment, pgio_sessions, wait_until};
+use pgio_tests::workdir::{Workdir, experiment, metric, pgio_sessions, wait_until};
 
 /// An experiment with this workload under one condition with these settings.
 fn text(dsn: &str, keys: &str, workload: &str, postgres: &str) -> String {
     let keys = format!("aa = false\nblocks = 1\n{keys}\n{}", quiet());
     experiment(dsn, &keys, "", &[("a", postgres)]).replace("kind = \"commit\"", workload)
-}
-
-fn value(trial: &Value, metric: &str) -> f64 {
-    trial["metrics"][metric]["value"].as_f64().unwrap_or_else(|| panic!("{metric}: {trial:#}"))
 }
 
 /// The numbers that follow `mark` at the beginnings of lines.
@@ -63,9 +59,9 @@ fn drivers_run_one_program_on_data_that_are_made_once() {
     assert_eq!((rates.len(), means.len()), (3, 3), "{stdout}");
     let sum: f64 = rates.iter().sum();
     let mean: f64 = rates.iter().zip(&means).map(|(rate, mean)| rate * mean / 1e3).sum::<f64>();
-    assert!((value(&trial, "transactions_per_second") / sum - 1.0).abs() < 1e-9);
-    assert!((value(&trial, "pgbench_latency_mean") * sum / mean - 1.0).abs() < 1e-9);
-    assert_eq!(value(&trial, "failed_transactions"), 0.0);
+    assert!((metric(&trial, "transactions_per_second") / sum - 1.0).abs() < 1e-9);
+    assert!((metric(&trial, "pgbench_latency_mean") * sum / mean - 1.0).abs() < 1e-9);
+    assert_eq!(metric(&trial, "failed_transactions"), 0.0);
     // The deviation of all is not that of the parts.
     assert!(trial["metrics"].get("pgbench_latency_stddev").is_none());
     assert!(!has_schema(&dsn));
@@ -85,7 +81,7 @@ fn a_program_may_take_longer_than_its_run_time() {
     start(&dir, &text, "local:2").wait().expect(0, &[]);
     let trial = dir.trials().remove(0);
     assert_eq!(trial["outcome"]["state"], "complete", "{trial:#}");
-    assert_eq!(value(&trial, "rate"), 2.0);
+    assert_eq!(metric(&trial, "rate"), 2.0);
 }
 
 #[test]
@@ -121,7 +117,7 @@ fn a_driver_that_is_lost_takes_its_program_with_it_and_is_replaced() {
         check(&trials[0], "driver-lost").is_some() && trials[0]["metrics"].get("rate").is_none()
     );
     assert!(check(&trials[1], "driver-lost").is_none());
-    assert_eq!(value(&trials[1], "rate"), 4.0);
+    assert_eq!(metric(&trials[1], "rate"), 4.0);
     assert!(!ran.exists(), "cleaned up");
     wait_until("no session is left", || pgio_sessions(&dsn) == 0);
 }
@@ -141,7 +137,7 @@ fn drivers_measure_places_on_their_own_hosts() {
     let operations = recounted(&trial, 2);
     assert!(operations > 0 && trial["histograms"]["device"]["count"] == operations);
     let seconds = trial["window"]["seconds"].as_f64().unwrap();
-    let rate = value(&trial, "device_operations_per_second");
+    let rate = metric(&trial, "device_operations_per_second");
     assert!((rate * seconds / operations as f64 - 1.0).abs() < 1e-9);
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
 }

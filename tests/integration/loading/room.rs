@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use pgio::dataset::{self, DatasetError, LoadSpec, SpaceCheck, check_for_run};
-use pgio::pg::private::{PrivateCluster, Spec};
+use pgio::pg::private::PrivateCluster;
 
 use super::{database, load, refused, relations, spec, tables, text};
 use pgio_tests::fixture::{self, INSTALLED, connect, copy_program, pgio_exe};
@@ -87,11 +87,9 @@ fn a_full_tablespace_leaves_the_former_data_set() {
 fn an_ordinary_user_is_refused_as_root_is() {
     let Some(mount) = TinyFileSystem::mount() else { return };
     let address = "127.0.0.77";
-    let cluster = PrivateCluster::start(&Spec {
-        primary_settings: vec![("listen_addresses".to_owned(), address.to_owned())],
-        ..fixture::spec(INSTALLED)
-    })
-    .unwrap();
+    let cluster =
+        PrivateCluster::start(&fixture::spec_with(INSTALLED, &[("listen_addresses", address)]))
+            .unwrap();
     let mut client = connect(&cluster.primary_conninfo());
     client.batch_execute(&format!("CREATE TABLESPACE tiny LOCATION '{}'", mount.path())).unwrap();
     client

@@ -26,7 +26,7 @@ fn turns_over(major: u32) {
         largest = largest.max(client.query_one(sql, &[]).unwrap().get::<_, i64>(0));
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    let result = CommandResult::of(child.wait_with_output().unwrap());
+    let result = CommandResult::from_output(child.wait_with_output().unwrap());
     assert_eq!(result.code, Some(0), "{result:?}");
     let trial = db.record("trial.json");
 
