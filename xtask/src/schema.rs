@@ -7,7 +7,7 @@ use pgio::cli::{DOCTOR_SCHEMA, DoctorDocument};
 use pgio_report::analysis::across::{ACROSS_SCHEMA, Across};
 use pgio_report::analysis::history::{HISTORY_SCHEMA, History};
 use pgio_report::analysis::{ANALYSIS_SCHEMA, Analysis};
-use pgio_report::report::json::device::{DEVICE_SCHEMA, DeviceV1};
+use pgio_report::report::json::{DEVICE_SCHEMA, DeviceV1};
 use pgio_results::model::{TRIAL_SCHEMA, Trial};
 use pgio_results::series::{SERIES_SCHEMA, Series};
 use pgio_results::store::{MANIFEST_SCHEMA, Manifest};

@@ -1,21 +1,22 @@
-//! Results directories: reads them, judges what they hold, compares them and writes their report pages.
+//! Results directories: reads them, judges what they hold, and writes their report pages.
 //!
 //! `analysis` and `report` work on records in memory and touch no file; this module connects them with the files of
-//! [`pgio_results::store`]. It prints nothing. `pages` writes report pages, [`sides`] compares the runs of two sides,
-//! `runs` reads the many runs of a history.
+//! [`pgio_results::store`]. It prints nothing. A page is made from what is stored, so it can be written again at any
+//! time. Next: [`crate::sides`] compares the runs of two sides.
 
-mod pages;
-mod runs;
-pub mod sides;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
-use std::path::{Path, PathBuf};
-
+use crate::analysis::history::Run;
 use crate::analysis::{self, Analysis};
 use crate::report::html;
 use pgio_results::store::{self, StoreError, StoredExperiment};
 
-pub use self::pages::{index, page_path, write_index, write_page};
-pub use self::runs::read_runs;
+/// The file that `compare` and `demo` write beside the results.
+const PAGE: &str = "report.html";
 
 /// The results of one workload, read and judged once for all formats and the gate.
 #[derive(Debug)]
@@ -67,10 +68,102 @@ pub fn analyze(dir: &Path) -> Result<Analysis, StoreError> {
     Ok(load(dir)?.analysis)
 }
 
+/// Returns the path of the page in a directory.
+pub fn page_path(dir: &Path) -> PathBuf {
+    dir.join(PAGE)
+}
+
+/// Writes the report page beside the results.
+pub fn write_page(dir: &Path) -> Result<(), StoreError> {
+    let page = load(dir)?.page()?;
+    store::write_durably(&page_path(dir), &page)
+}
+
+/// Writes an index page to `dir` that links the pages of these workloads.
+pub fn write_index(dir: &Path, title: &str, workloads: &[PathBuf]) -> Result<(), StoreError> {
+    let analyses = workloads.iter().map(|own| analyze(own)).collect::<Result<Vec<_>, _>>()?;
+    let all = workloads.iter().map(PathBuf::as_path).zip(&analyses);
+    store::write_durably(&page_path(dir), &titled_index(dir, title, all))
+}
+
+/// Renders the index page for `dir` that links the pages of these workloads.
+pub fn index(dir: &Path, all: &[LoadedReport]) -> String {
+    // Each workload's experiment is named after the file, then after its own directory.
+    let name = |loaded: &LoadedReport| {
+        let own = loaded.dir.file_name().map_or_else(String::new, |n| format!(" {}", n.display()));
+        let name = &loaded.stored.manifest.name;
+        name.strip_suffix(&own).unwrap_or(name).to_owned()
+    };
+    let title = all.first().map_or_else(String::new, name);
+    let all = all.iter().map(|loaded| (loaded.dir.as_path(), &loaded.analysis));
+    titled_index(dir, &title, all)
+}
+
+/// Renders an index page for `dir` that links the pages of these workloads under a title.
+fn titled_index<'a>(
+    dir: &Path,
+    title: &str,
+    all: impl Iterator<Item = (&'a Path, &'a Analysis)>,
+) -> String {
+    let link = |own: &Path| page_path(&relative_path(dir, own)).display().to_string();
+    let workloads: Vec<_> = all.map(|(own, analysis)| (link(own), analysis)).collect();
+    html::index(title, &workloads)
+}
+
+/// Returns the relative path from one directory to another.
+fn relative_path(from: &Path, to: &Path) -> PathBuf {
+    // An empty path is the working directory.
+    let whole = |dir: &Path| fs::canonicalize(Path::new(".").join(dir));
+    let (Ok(from), Ok(to)) = (whole(from), whole(to)) else { return to.to_owned() };
+    let common = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
+    let up = from.components().skip(common).map(|_| Component::ParentDir);
+    up.chain(to.components().skip(common)).collect()
+}
+
+/// Reads and summarizes the experiments in these directories, one at a time on each processor, so that
+/// memory does not grow with their number. Experiments without any trial are left out, and those that cannot be read
+/// are returned as errors: one damaged directory among many does not end a history. Fails if none can be read.
+pub fn read_runs(dirs: &[PathBuf]) -> Result<(Vec<Run>, Vec<StoreError>), StoreError> {
+    let dirs = store::collection(dirs)?;
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(dirs.len());
+    let next = AtomicUsize::new(0);
+    let failures = Mutex::new(Vec::new());
+    let work = || {
+        let mut runs = Vec::new();
+        while let Some(dir) = dirs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            match store::read(dir) {
+                Ok(stored) => runs.extend(Run::from_stored(&stored)),
+                Err(error) => {
+                    failures.lock().expect("no thread panics with the lock").push(error);
+                }
+            }
+        }
+        runs
+    };
+    let runs: Vec<Run> = thread::scope(|scope| {
+        // Where no more threads may start, this one reads alone.
+        let start = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+        let workers: Vec<_> = (1..threads).map_while(start).collect();
+        let own = work();
+        let joined = workers.into_iter().map(|w| w.join().expect("reading does not panic"));
+        joined.flatten().chain(own).collect()
+    });
+    let mut failures = failures.into_inner().expect("no thread panics with the lock");
+    match failures.pop() {
+        Some(only) if runs.is_empty() => Err(only),
+        last => {
+            failures.extend(last);
+            Ok((runs, failures))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::analysis::test_support::{stored_runs, write_runs};
+    use pgio_results::store::Store;
+    use pgio_results::test_support::manifest;
 
     #[test]
     fn load_reads_and_judges_results_and_renders_the_page() {
@@ -81,7 +174,68 @@ mod tests {
         assert_eq!(loaded.analysis.conditions.len(), 3);
         assert_eq!(analyze(&dirs[0]).unwrap().experiment, loaded.analysis.experiment);
         assert!(loaded.page().unwrap().contains("# made up for a test"));
-        std::fs::remove_file(dirs[0].join("experiment.toml")).unwrap();
+        fs::remove_file(dirs[0].join("experiment.toml")).unwrap();
         assert!(loaded.page().unwrap().contains("# not stored with these results"));
+    }
+
+    #[test]
+    fn a_relative_path_goes_up_to_what_both_have_in_common() {
+        let parent = tempfile::tempdir().unwrap();
+        let at = |name: &str| parent.path().join(name);
+        for name in ["out/commit", "pages"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        let path = |from: &str, to: &str| relative_path(&at(from), &at(to));
+        assert_eq!(path("out", "out/commit"), Path::new("commit"));
+        assert_eq!(path("pages", "out/commit"), Path::new("../out/commit"));
+        assert_eq!(path("out", "out"), Path::new(""));
+        assert_eq!(path("out", "missing"), at("missing"));
+    }
+
+    #[test]
+    fn an_index_links_the_pages_of_the_workloads() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut runs = stored_runs(2, |_| 1.0);
+        for (number, run) in (1..).zip(&mut runs) {
+            run.manifest.name = format!("night run-000{number}");
+        }
+        let dirs = write_runs(parent.path(), &runs).unwrap();
+        dirs.iter().for_each(|dir| write_page(dir).unwrap());
+        write_index(parent.path(), "night", &dirs).unwrap();
+        let written = fs::read_to_string(page_path(parent.path())).unwrap();
+        let loaded: Vec<_> = dirs.iter().map(|dir| load(dir).unwrap()).collect();
+        // The title is what the names of the workloads begin with.
+        assert_eq!(written, index(parent.path(), &loaded));
+        for place in ["run-0001/report.html", "run-0002/report.html"] {
+            assert!(written.contains(&format!("href=\"{place}\"")), "{written}");
+            assert!(parent.path().join(place).exists());
+        }
+    }
+
+    #[test]
+    fn all_runs_below_a_directory_are_summarized_and_a_damaged_one_is_left_out() {
+        let parent = tempfile::tempdir().unwrap();
+        let written = write_runs(parent.path(), &stored_runs(5, |_| 1.0)).unwrap();
+        Store::create(&parent.path().join("without-trials"), "", &manifest()).unwrap();
+        let all = [parent.path().to_owned()];
+        let mut starts: Vec<String> =
+            read_runs(&all).unwrap().0.into_iter().map(|run| run.created_at).collect();
+        starts.sort();
+        let nights = (1..=5).map(|day| format!("2026-10-0{day}T02:00:00Z"));
+        assert_eq!(starts, nights.collect::<Vec<_>>());
+        fs::remove_file(written[2].join("trials.jsonl")).unwrap();
+        let long = fs::read_to_string(written[3].join("manifest.json")).unwrap();
+        let long = long.replace("\"local\"", &format!("\"{}\"", "x".repeat(1 << 20)));
+        fs::write(written[3].join("manifest.json"), long).unwrap();
+        let (runs, failures) = read_runs(&all).unwrap();
+        let mut texts: Vec<String> = failures.iter().map(ToString::to_string).collect();
+        texts.sort();
+        assert_eq!((runs.len(), texts.len()), (3, 2), "{texts:?}");
+        assert!(texts[0].contains("run-0003"), "{texts:?}");
+        assert!(
+            texts[1].contains("run-0004") && texts[1].contains("a name of 1048576 bytes"),
+            "{texts:?}"
+        );
+        assert!(read_runs(&written[2..4]).is_err());
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! [`analysis`] draws the conclusions, [`report`] shows them as text, Markdown, HTML, CSV and JSON.
 //! Both work on records of [`pgio_results`] in memory; statistics come from [`benchmath`]. [`directories`] reads the
-//! records from results directories and writes report pages there.
+//! records from results directories and writes report pages there, [`sides`] compares those of two sides.
 
 pub mod analysis;
 pub mod directories;
 pub mod report;
+pub mod sides;

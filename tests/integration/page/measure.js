@@ -10,7 +10,8 @@ const undrawn = () => pictures().filter((svg) => {
   const { width, height } = box(svg);
   const named = ["title", "desc"].every((tag) => svg.querySelector(`:scope > ${tag}`)?.textContent.trim());
   const lines = all("path.line, path.void", svg).filter((p) => p.getTotalLength() > 10 && p.getAttribute("d").split("L").length > 1);
-  const bars = all("rect", svg).filter((r) => box(r).width > 1);
+  // Of rows, each has its part of the chart.
+  const bars = all("rect", svg.closest(".rows") ?? svg).filter((r) => box(r).width > 1);
   return !(width > 150 && height > 60 && named && (lines.length > 0 || bars.length > 0));
 }).map((svg) => svg.id);
 
@@ -23,15 +24,15 @@ const overlaps = () => pictures().flatMap((svg) => {
 });
 
 // Labels of the effects that lie on an interval or its mark.
-const labelsOnIntervals = () => all("#forest-plot").flatMap((svg) => all("text", svg).filter(isShown).flatMap((text) =>
-  all(".interval line, .mark path", svg).filter((line) => {
+const labelsOnIntervals = () => all("#forest .rows").flatMap((rows) => all(".name, .effect", rows).filter(isShown).flatMap((text) =>
+  all(".interval line, .mark path", rows).filter((line) => {
     const [p, q] = [box(text), box(line)];
     return p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 1 && q.top < p.bottom - 1;
   }).map(() => text.textContent)));
 
 // Labels of the effects that leave their chart, and are cut on a phone.
-const labelsCut = () => all("#forest-plot").flatMap((svg) => all("text.effect, text.name", svg).filter(isShown)
-  .filter((text) => box(text).right > box(svg).right + 1 || box(text).left < box(svg).left - 1).map((text) => text.textContent));
+const labelsCut = () => all("#forest .rows").flatMap((rows) => all(".effect, .name", rows).filter(isShown)
+  .filter((text) => box(text).right > box(rows).right + 1 || box(text).left < box(rows).left - 1).map((text) => text.textContent));
 
 // Tables of effects that have to be pushed sideways to be read.
 const sideways = () => all(".cards").filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.getAttribute("aria-label"));
@@ -65,7 +66,8 @@ const contrast = (a, b) => {
 // The grounds a text may lie on: the next one below it, and what is shaded in its chart.
 const grounds = (e) => {
   const found = [];
-  const shades = e.closest("svg") ? all(".floor, .bar rect", e.closest('svg[role="img"]') ?? e.closest("svg")) : [];
+  const chart = e.closest(".plot");
+  const shades = chart ? all(".floor, .bar rect", chart) : [];
   for (const shade of shades) {
     const [p, q] = [box(e), box(shade)];
     if (p.left < q.right && q.left < p.right && p.top < q.bottom && q.top < p.bottom) found.push(rgb(getComputedStyle(shade).fill));

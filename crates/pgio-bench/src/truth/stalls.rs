@@ -19,7 +19,7 @@ use super::server::private;
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::experiment::event::Event;
 use pgio_report::analysis::{Analysis, Comparison, STALLS};
-use pgio_report::report::answer;
+use pgio_report::report::Statement;
 
 const STALLED: &str = "stalling";
 /// The stopped part of a window, from this point on.
@@ -84,7 +84,7 @@ fn judged(analysis: &Analysis, truth: f64) -> RoundResult {
     let found = analysis.primary(STALLED);
     let mut stalls = analysis.checks.iter().filter(|f| f.id == STALLS);
     let is_told = stalls.any(|f| f.condition.as_deref() == Some(STALLED))
-        && answer(analysis, STALLED).contains("it stalls");
+        && Statement::new(analysis, STALLED).short().contains("it stalls");
     let of_totals = |c: &Comparison| {
         let totals = c.totals.filter(|_| is_told);
         [

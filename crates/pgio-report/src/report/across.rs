@@ -5,7 +5,7 @@
 
 use super::csv::{at_least, number, word};
 use super::format::{self, NONE, NOT_DECIDED, moment};
-use super::outcomes::probability;
+use super::lead::probability;
 use super::table::{Column, Document, Label, Remark, Table};
 use crate::analysis::across::gate::RuleResult;
 use crate::analysis::across::{
@@ -66,10 +66,9 @@ pub fn flat(across: &Across) -> Table {
         cells
     };
     Table {
-        title: String::new(),
         columns: COLUMNS.map(Column::left).to_vec(),
         rows: across.comparisons.iter().map(row).collect(),
-        notes: Vec::new(),
+        ..Table::default()
     }
 }
 
@@ -143,7 +142,7 @@ fn failed_beside(failures: &AcrossFailures, [of_b, of_a]: [&str; 2]) -> String {
 }
 
 /// Why a rule fails or is undecided, if not by the interval that is shown.
-pub fn reasons_of(ruling: &RuleResult) -> Option<String> {
+pub fn ruling_reasons(ruling: &RuleResult) -> Option<String> {
     let sides = ["of the new runs", "of the old ones"];
     let failures = ruling.failures.as_ref().map(|failures| failed_beside(failures, sides));
     let all: Vec<String> = failures.into_iter().chain(ruling.obstacle.clone()).collect();
@@ -275,7 +274,7 @@ fn reasons(across: &Across) -> Table {
             .iter()
             .map(|r| vec![r.what.clone(), shown(&r.a), shown(&r.b)])
             .collect(),
-        notes: Vec::new(),
+        ..Table::default()
     }
 }
 
@@ -359,7 +358,7 @@ mod tests {
         assert!(notes[0].starts_with("Shown, not judged"), "{notes:?}");
     }
 
-    /// Four runs; those of `fails` have a failed trial of `on` in each block up to this one of four.
+    /// Four runs; the ones in `fails` have a failed trial of `on` in each block up to this one of four.
     fn runs(fails: &[usize], blocks: u32) -> Vec<StoredExperiment> {
         let mut runs = stored_runs(4, |run| 1.0 + 0.004 * f64::from(run % 3));
         for run in fails {

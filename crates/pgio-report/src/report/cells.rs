@@ -1,7 +1,7 @@
 //! Latencies and waits of the cells of a factorial design: one line a cell in text, a folded table on the page.
 //!
 //! The effects of factors say which one matters, the cells what a call took there and what it waited for.
-//! Values are those of each cell's typical trial; nothing here is compared. Next: `screening` for the
+//! Values are of each cell's typical trial; nothing here is compared. Next: `screening` for the
 //! effects and the list of cells.
 
 use super::format::{self, NONE};
@@ -53,9 +53,9 @@ pub(super) fn line_by_line(analysis: &Analysis) -> Option<Table> {
     columns.extend(classes.iter().map(|c| Column::right(format!("{} p50 / p95 / p99", c.name()))));
     columns.extend(with_waits.then(|| Column::left("most of the sessions' time")));
     let row = |cell: &Condition| {
-        let of = |class: &Class| percentiles(cell, *class).unwrap_or_else(|| NONE.to_owned());
+        let shown = |class: &Class| percentiles(cell, *class).unwrap_or_else(|| NONE.to_owned());
         let mut row = vec![cell.name.clone()];
-        row.extend(classes.iter().map(of));
+        row.extend(classes.iter().map(shown));
         row.extend(with_waits.then(|| largest_waits(cell)));
         row
     };
@@ -63,7 +63,7 @@ pub(super) fn line_by_line(analysis: &Analysis) -> Option<Table> {
         title: "Latency and waits by cell".to_owned(),
         columns,
         rows: cells.iter().map(row).collect(),
-        notes: Vec::new(),
+        ..Table::default()
     })
 }
 
@@ -92,8 +92,8 @@ pub(super) fn folded(analysis: &Analysis, screened: &ScreeningResult) -> Vec<Cel
         let mut columns = vec![Column::left("operation")];
         columns.extend(STATISTICS.map(|statistic| Column::right(statistic.label())));
         let notes = (!waits.is_empty()).then(|| format!("Sessions' time: {}.", waits.join(", ")));
-        let design = screened.cells.iter().find(|of| of.condition == cell.name);
-        let high = design.map(|of| of.high.join(", ")).filter(|high| !high.is_empty());
+        let design = screened.cells.iter().find(|design| design.condition == cell.name);
+        let high = design.map(|design| design.high.join(", ")).filter(|high| !high.is_empty());
         let summary = match high {
             Some(high) => format!("{}: {high} high", cell.name),
             None => cell.name.clone(),

@@ -6,13 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use super::answer::marked_name;
-use super::effect::{effect, needed_blocks};
 use super::format::{self, NONE, NOT_DECIDED};
 use super::lead::RERUN;
-use super::sentence::trust;
+use super::noise::trust;
+use super::statement::{effect, marked_name, needed_blocks};
 use super::table::{Column, Document, Label, Remark, Table};
-use super::{cells, explain, lead, margin, outcomes, screening, servers, sweep, variance};
+use super::{cells, explain, lead, margin, noise, screening, servers, sweep};
 use crate::analysis::{
     ALPHA, Analysis, Condition, CountedWarning, Decision, Finding, Interval, State, Totals,
     Verdict, is_rate_of_work,
@@ -37,9 +36,9 @@ pub fn document(analysis: &Analysis) -> Document {
         }
         None => {
             let mut primary = primary(analysis);
-            let is_open = analysis.aa.is_some() && lead::blindness(analysis, RERUN).is_none();
+            let is_open = analysis.aa.is_some() && noise::blindness(analysis, RERUN).is_none();
             primary.notes.extend(is_open.then(|| trust(analysis)));
-            primary.notes.extend(lead::woven(analysis));
+            primary.notes.extend(noise::woven(analysis));
             tables.push(primary);
             tables.extend(servers::table(analysis));
             tables.extend(sweep::tables(analysis));
@@ -120,22 +119,22 @@ pub(super) fn metric(analysis: &Analysis, condition: &Condition, name: &str) -> 
 /// match the ratio, because it covers other blocks. Without a ratio, the condition's own mean.
 fn shown(analysis: &Analysis, condition: &Condition, name: &str) -> Option<Metric> {
     let own = condition.metrics.get(name)?;
-    let mut of_metric = analysis.comparisons.iter().filter(|c| c.metric == name);
+    let mut compared = analysis.comparisons.iter().filter(|c| c.metric == name);
     // The time of an operation is the mean over all of them, to which what a condition adds belongs.
-    if of_metric.clone().any(|c| c.explains && !c.primary) {
+    if compared.clone().any(|c| c.explains && !c.primary) {
         let value = if condition.name == analysis.baseline {
-            of_metric.next().and_then(|c| c.baseline_value)
+            compared.next().and_then(|c| c.baseline_value)
         } else {
-            of_metric.find(|c| c.condition == condition.name).and_then(|c| c.value)
+            compared.find(|c| c.condition == condition.name).and_then(|c| c.value)
         };
         return Some(Metric { value: value.or(own.value), ..own.clone() });
     }
-    let of_ratio = || {
+    let from_ratio = || {
         let ratio = analysis.comparison(&condition.name, name)?.ratio?;
         let baseline = analysis.condition(&analysis.baseline)?.metrics.get(name)?.value?;
         Some(baseline * ratio)
     };
-    Some(Metric { value: of_ratio().or(own.value), ..own.clone() })
+    Some(Metric { value: from_ratio().or(own.value), ..own.clone() })
 }
 
 pub(super) fn totals_heading(analysis: &Analysis) -> &'static str {
@@ -162,7 +161,7 @@ pub(super) fn primary_value(analysis: &Analysis, condition: &Condition) -> Strin
 }
 
 fn effect_and_ratio(analysis: &Analysis, condition: &Condition) -> [String; 2] {
-    let instead = outcomes::instead_of_effect(analysis, condition);
+    let instead = lead::instead_of_effect(analysis, condition);
     if condition.name == analysis.baseline {
         let state = instead.map_or_else(String::new, |state| format!(": {state}"));
         return [format!("baseline{state}"), String::new()];
@@ -224,7 +223,7 @@ fn primary_notes(analysis: &Analysis, rows: &[Vec<String>]) -> Vec<String> {
     notes.extend(chosen_afterwards(analysis));
     notes.extend(screening::notes_without_effects(analysis));
     notes.extend(margin::blocks_to_decide(analysis, analysis.comparisons.iter()));
-    notes.extend(variance::note(analysis));
+    notes.extend(noise::variance(analysis));
     notes.extend(sweep::where_judged(analysis));
     let cut_off = |c: &Condition| c.metrics.values().any(|m| m.at_least);
     if analysis.conditions.iter().any(cut_off) {
@@ -235,8 +234,9 @@ fn primary_notes(analysis: &Analysis, rows: &[Vec<String>]) -> Vec<String> {
     }
     let percentile_missing = |c: &Condition| {
         let value = |name| c.metrics.get(name).map(|m: &Metric| m.value);
-        let of_commit = |s| metrics::latency_name(Class::Commit, s);
-        COMMIT_PERCENTILES.into_iter().any(|s| value(of_commit(s)) == Some(None))
+        COMMIT_PERCENTILES
+            .into_iter()
+            .any(|s| value(metrics::latency_name(Class::Commit, s)) == Some(None))
     };
     if analysis.conditions.iter().any(percentile_missing) {
         notes.push(format!(
@@ -308,9 +308,9 @@ fn secondary_group(
     columns.extend(group.iter().map(|c| Column::right(&c.name)));
     let (mut rows, mut starred) = (Vec::new(), false);
     // The table of servers shows theirs.
-    let of_server = |name: &str| analysis.metrics.iter().any(|m| m.name == name && m.of.is_some());
+    let has_server = |name: &str| analysis.metrics.iter().any(|m| m.name == name && m.of.is_some());
     let secondary =
-        |def: &MetricDef<'_>| def.name != analysis.primary_metric && !of_server(def.name);
+        |def: &MetricDef<'_>| def.name != analysis.primary_metric && !has_server(def.name);
     for def in metrics::all(&analysis.metrics).filter(secondary) {
         let measured = |c: &Condition| {
             c.metrics.get(def.name).is_some_and(|m| m.value.is_some_and(|v| v != 0.0))
@@ -380,9 +380,9 @@ fn warnings(all: &[CountedWarning]) -> Vec<Remark> {
 pub(super) fn grouped(analysis: &Analysis) -> Vec<Vec<&Finding>> {
     let mut grouped: Vec<Vec<&Finding>> = Vec::new();
     let mut seen: BTreeMap<(&str, CheckVerdict, &str), usize> = BTreeMap::new();
-    for check in analysis.checks.iter().filter(|f| !outcomes::leads(f)) {
-        let is_of_one = check.trial.is_some() || check.condition.is_some();
-        let message = if is_of_one { "" } else { check.message.as_str() };
+    for check in analysis.checks.iter().filter(|f| !lead::leads(f)) {
+        let is_single = check.trial.is_some() || check.condition.is_some();
+        let message = if is_single { "" } else { check.message.as_str() };
         let at = *seen.entry((&check.id, check.verdict, message)).or_insert_with(|| {
             grouped.push(Vec::new());
             grouped.len() - 1

@@ -11,8 +11,10 @@ use super::screening;
 use super::table::{Column, Table};
 use crate::analysis::screening::{Effect, title};
 use crate::analysis::sweep::{CellEffect, Estimate, SweptCell};
-use crate::analysis::{Analysis, Bound, Comparison, Condition};
+use crate::analysis::{Analysis, Bound, Comparison, Condition, TrialStatus, trial_statuses};
+use pgio_results::Trial;
 use pgio_results::metrics;
+use pgio_results::store::StoredExperiment;
 use pgio_results::sweep::{Point, value_text};
 
 const COLUMNS: &[&str] = &[
@@ -90,10 +92,9 @@ pub fn flat(analysis: &Analysis) -> Table {
         rows.extend(screened.effects.iter().map(|effect| effect_row(analysis, effect)));
     }
     Table {
-        title: String::new(),
         columns: COLUMNS.iter().map(|name| Column::left(*name)).collect(),
         rows,
-        notes: Vec::new(),
+        ..Table::default()
     }
 }
 
@@ -259,13 +260,86 @@ fn quote(cell: &str) -> String {
 /// which some strip first, are spelled out by now.
 fn neutral(cell: &str) -> String {
     const SIGNS: [char; 8] = ['=', '+', '-', '@', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
-    let of_a_number = |c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.' | 'e' | 'E');
-    let is_number = cell.chars().all(of_a_number) && cell.parse::<f64>().is_ok();
+    let is_of_number = |c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.' | 'e' | 'E');
+    let is_number = cell.chars().all(is_of_number) && cell.parse::<f64>().is_ok();
     if cell.trim_start().starts_with(SIGNS) && !is_number {
         format!("'{cell}")
     } else {
         cell.to_owned()
     }
+}
+
+const WIDE_COLUMNS: [&str; 13] = [
+    "experiment",
+    "run_id",
+    "line",
+    "condition",
+    "is_baseline",
+    "block",
+    "position",
+    "attempt",
+    "point",
+    "started_at",
+    "window_seconds",
+    "standing",
+    "counts",
+];
+
+/// The wide table for spreadsheets: a row for each trial of these experiments, a column for each metric. Values are in
+/// base units (seconds, bytes), without rounding; a lower bound is left empty, because a cell cannot say that it is one.
+pub fn wide(experiments: &[&StoredExperiment]) -> Table {
+    let mut names: Vec<String> = Vec::new();
+    for stored in experiments {
+        let measured = |name: &str| stored.trials.iter().any(|t| t.metrics.contains_key(name));
+        for def in metrics::all(&stored.manifest.metrics) {
+            if !names.iter().any(|known| known == def.name) && measured(def.name) {
+                names.push(def.name.to_owned());
+            }
+        }
+    }
+    let rows = experiments.iter().flat_map(|stored| {
+        let all = (1..).zip(&stored.trials).zip(trial_statuses(stored));
+        all.map(|((line, trial), status)| wide_row(stored, line, trial, status, &names))
+            .collect::<Vec<_>>()
+    });
+    Table {
+        rows: rows.collect(),
+        columns: WIDE_COLUMNS
+            .into_iter()
+            .chain(names.iter().map(String::as_str))
+            .map(Column::left)
+            .collect(),
+        ..Table::default()
+    }
+}
+
+fn wide_row(
+    stored: &StoredExperiment,
+    line: usize,
+    trial: &Trial,
+    status: TrialStatus,
+    names: &[String],
+) -> Vec<String> {
+    let mut cells = vec![stored.manifest.name.clone(), trial.run_id.clone(), line.to_string()];
+    match &trial.place {
+        Some(place) => {
+            cells.extend([
+                place.condition.clone(),
+                (place.condition == stored.manifest.baseline).to_string(),
+            ]);
+            cells.extend([place.block, place.position, place.attempt].map(|n| n.to_string()));
+            let point =
+                place.point.iter().map(|(axis, value)| format!("{axis} = {}", value_text(value)));
+            cells.push(point.collect::<Vec<_>>().join("; "));
+        }
+        None => cells.extend([const { String::new() }; 6]),
+    }
+    cells.extend([trial.started_at.clone(), number(Some(trial.window.seconds))]);
+    cells.extend([status.name().to_owned(), (status == TrialStatus::Counts).to_string()]);
+    cells.extend(names.iter().map(|name| {
+        number(trial.metrics.get(name).filter(|m| !m.at_least).and_then(|metric| metric.value))
+    }));
+    cells
 }
 
 #[cfg(test)]
@@ -351,5 +425,22 @@ mod tests {
             };
             prop_assert_eq!(&read(&render(&table))[1..], &rows[..]);
         }
+    }
+
+    #[test]
+    fn a_trial_is_a_row_and_a_metric_a_column() {
+        let stored = demo();
+        let table = wide(&[&stored, &stored]);
+        assert_eq!(table.rows.len(), 2 * stored.trials.len());
+        assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
+        let rendered = render(&table);
+        let mut lines = rendered.lines();
+        let headings: Vec<&str> = lines.next().unwrap().split(',').collect();
+        let at = headings.iter().position(|name| *name == "commits_per_second").unwrap();
+        let first: Vec<&str> = lines.next().unwrap().split(',').collect();
+        let value = stored.trials[0].metrics["commits_per_second"].value.unwrap();
+        assert_eq!(first[at].parse::<f64>().unwrap(), value);
+        assert_eq!(first[..4], ["sync-commit", stored.trials[0].run_id.as_str(), "1", "local"]);
+        assert_eq!(first[11..13], ["counts", "true"]);
     }
 }

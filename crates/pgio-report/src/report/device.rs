@@ -1,8 +1,8 @@
 //! Results of `pgio device` as a document: each test's median and spread, and for two places the
 //! ratio with its interval, worded like an experiment's table.
 
-use super::effect::effect;
 use super::format::{self, NONE, NOT_DECIDED};
+use super::statement::effect;
 use super::table::{Column, Document, Table};
 use crate::analysis::Verdict;
 use crate::analysis::device::{Described, TestResult};
@@ -135,7 +135,7 @@ fn latencies(record: &DeviceRecord, results: &[TestResult]) -> Table {
             Column::right(&record.places[0].name),
         ],
         rows: results.iter().map(row).collect(),
-        notes: Vec::new(),
+        ..Table::default()
     }
 }
 

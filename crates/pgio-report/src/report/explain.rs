@@ -1,5 +1,5 @@
-//! Tables that explain an effect: where the time of an operation went, which reads reached the device,
-//! and the writes of a replicated device on both sides.
+//! Tables that explain an effect: where the time of an operation went, which reads reached the device, the writes of a
+//! replicated device on both sides, the standbys, and the background work.
 //!
 //! A table without samples is omitted. Numbers and attribution come from `analysis::waits` and
 //! `analysis::reconcile`; this file words them.
@@ -7,11 +7,14 @@
 use super::format::{self, NONE};
 use super::table::{Column, Table};
 use crate::analysis::Analysis;
+use crate::analysis::background::BackgroundRate;
 use crate::analysis::reconcile::Reconciliation;
 use crate::analysis::replica::Replica;
+use crate::analysis::standbys::StandbyUse;
 use crate::analysis::waits::{
     Decomposition, DecompositionDifference, Part, PartDifference, Predicted,
 };
+use pgio_results::units::human;
 use pgio_results::waits::{GROUPS, WaitGroup};
 
 /// A kind of wait has a column if it takes at least this share of any operation.
@@ -21,12 +24,8 @@ const SHOWN_SHARE: f64 = 0.005;
 const NAMED_SHARE_OF_DIFFERENCE: f64 = 0.1;
 
 pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
-    let standbys = super::standbys::table(analysis);
-    let beside = super::background::table(analysis);
-    [where_the_time_went(analysis), reads(analysis), replicas(analysis), standbys, beside]
-        .into_iter()
-        .flatten()
-        .collect()
+    let tables = [where_the_time_went, reads, replicas, standbys, background];
+    tables.into_iter().filter_map(|table| table(analysis)).collect()
 }
 
 pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
@@ -47,11 +46,11 @@ fn time_table(
     if all.is_empty() {
         return None;
     }
-    let of = |d: &Decomposition, group: WaitGroup| -> Option<Part> {
+    let part = |d: &Decomposition, group: WaitGroup| -> Option<Part> {
         d.parts.iter().find(|p| p.group == group).copied()
     };
     let is_shown = |group: &WaitGroup| {
-        all.iter().any(|d| of(d, *group).is_some_and(|p| p.share >= SHOWN_SHARE))
+        all.iter().any(|d| part(d, *group).is_some_and(|p| p.share >= SHOWN_SHARE))
     };
     let groups: Vec<WaitGroup> = GROUPS.iter().copied().filter(is_shown).collect();
     let mut columns =
@@ -60,7 +59,7 @@ fn time_table(
     let row = |d: &Decomposition| {
         let mut cells = vec![d.condition.clone(), d.class.clone(), format::seconds(d.mean_seconds)];
         cells.extend(
-            groups.iter().map(|g| of(d, *g).map_or_else(|| NONE.to_owned(), |p| share(d, &p))),
+            groups.iter().map(|g| part(d, *g).map_or_else(|| NONE.to_owned(), |p| share(d, &p))),
         );
         cells
     };
@@ -87,7 +86,7 @@ pub(super) fn shown_differences(
     analysis: &Analysis,
 ) -> impl Iterator<Item = &DecompositionDifference> {
     let all = &analysis.decomposition_differences;
-    let has_commits = |of: &str| all.iter().any(|d| d.class == "commit" && d.condition == of);
+    let has_commits = |name: &str| all.iter().any(|d| d.class == "commit" && d.condition == name);
     all.iter()
         .filter(|d| !analysis.is_aa(&d.condition))
         .filter(move |d| d.class != "transaction" || !has_commits(&d.condition))
@@ -256,4 +255,142 @@ fn side_by_side(ours: Option<f64>, theirs: Option<f64>) -> String {
 /// The error of the probes, if known.
 pub(super) fn error(predicted: &Predicted) -> String {
     predicted.error.map_or_else(String::new, |e| format!(" ± {}", format::seconds(e)))
+}
+
+/// How far each standby was behind, by how much it is delayed, and the use of its disk.
+pub(super) fn standbys(analysis: &Analysis) -> Option<Table> {
+    let all = &analysis.standbys;
+    let shown =
+        |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(|| NONE.to_owned(), show);
+    let bytes = |value: f64| human::bytes(value.max(0.0) as u64);
+    let row = |s: &StandbyUse| {
+        let from = s.from.as_ref().map_or(String::new(), |from| format!("\nfrom {from}"));
+        let delay = s.apply_delay_seconds.filter(|delay| *delay > 0.0);
+        let delay = delay.map_or(String::new(), |d| format!("\ndelay {}", format::seconds(d)));
+        vec![
+            s.condition.clone(),
+            format!("{}{from}{delay}", s.name),
+            s.sync_state.clone(),
+            format!("{} / {}", shown(s.mean_bytes_behind, bytes), shown(s.max_bytes_behind, bytes)),
+            shown(s.flush_seconds, format::seconds),
+            shown(s.replay_seconds, format::seconds),
+            s.device.clone().unwrap_or_else(|| NONE.to_owned()),
+            shown(s.written_bytes_per_second, human::byte_rate),
+            shown(s.flushes_per_second, format::number),
+            shown(s.utilisation, |share| format!("{:.0} %", share * 100.0)),
+        ]
+    };
+    let table = Table {
+        title: "Standbys".to_owned(),
+        columns: vec![
+            Column::left("condition"),
+            Column::left("standby"),
+            Column::left("state"),
+            Column::right("behind (mean / max)"),
+            Column::right("flush lag"),
+            Column::right("replay lag"),
+            Column::left("disk"),
+            Column::right("written"),
+            Column::right("flushes/s"),
+            Column::right("busy"),
+        ],
+        rows: all.iter().map(row).collect(),
+        notes: vec![
+            "Behind: WAL that the server it streams from has and it has not replayed. The disk's \
+             figures include everything else on that disk."
+                .to_owned(),
+        ],
+    };
+    (!all.is_empty()).then_some(table)
+}
+
+/// What ran beside which condition, and how much it did.
+pub(super) fn background(analysis: &Analysis) -> Option<Table> {
+    let all = &analysis.background;
+    let row = |n: &BackgroundRate| {
+        let shown = |value: Option<f64>| value.map_or_else(|| NONE.to_owned(), format::number);
+        vec![
+            n.condition.clone(),
+            n.name.clone(),
+            match &n.standby {
+                Some(standby) => format!("{}, {standby}", n.target),
+                None => n.target.clone(),
+            },
+            n.kind.clone(),
+            format::metric_name(&n.metric),
+            shown(n.mean),
+            format!("{} … {}", shown(n.lowest), shown(n.highest)),
+            n.trials.to_string(),
+        ]
+    };
+    let table = Table {
+        title: "Background work".to_owned(),
+        columns: vec![
+            Column::left("condition"),
+            Column::left("beside it"),
+            Column::left("on"),
+            Column::left("workload"),
+            Column::left("metric"),
+            Column::right("mean"),
+            Column::right("range"),
+            Column::right("trials"),
+        ],
+        rows: all.iter().map(row).collect(),
+        notes: vec![
+            "Background work is not judged; a wide range means that the neighbor was not equally loud in all trials."
+                .to_owned(),
+        ],
+    };
+    (!all.is_empty()).then_some(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyze;
+    use crate::analysis::test_support::demo;
+
+    #[test]
+    fn a_standby_shows_its_place_its_delay_and_its_disk() {
+        let mut analysis = analyze(&demo());
+        assert_eq!(standbys(&analysis), None, "no standby");
+        analysis.standbys = vec![StandbyUse {
+            condition: "any".to_owned(),
+            name: "b".to_owned(),
+            from: Some("a".to_owned()),
+            sync_state: "async".to_owned(),
+            apply_delay_seconds: Some(5.0),
+            max_bytes_behind: Some(8192.0),
+            device: Some("vdc".to_owned()),
+            utilisation: Some(0.25),
+            ..StandbyUse::default()
+        }];
+        let table = standbys(&analysis).unwrap();
+        let row: Vec<&str> = table.rows[0].iter().map(String::as_str).collect();
+        assert_eq!(row.len(), table.columns.len());
+        assert_eq!(row[1], "b\nfrom a\ndelay 5.00 s");
+        assert!(row[3].starts_with(NONE) && row[3].contains('8'), "{row:?}");
+        assert_eq!((row[6], row[9]), ("vdc", "25 %"));
+    }
+
+    #[test]
+    fn a_neighbor_shows_its_server_and_its_rate() {
+        let mut analysis = analyze(&demo());
+        assert_eq!(background(&analysis), None);
+        analysis.background = vec![BackgroundRate {
+            condition: "noisy".to_owned(),
+            name: "load".to_owned(),
+            target: "n1".to_owned(),
+            metric: "commits_per_second".to_owned(),
+            mean: Some(150.0),
+            lowest: Some(100.0),
+            trials: 6,
+            ..BackgroundRate::default()
+        }];
+        let table = background(&analysis).unwrap();
+        assert_eq!(table.rows[0].len(), table.columns.len());
+        assert_eq!(table.rows[0][2], "n1");
+        assert_eq!(table.rows[0][4], "commits/s");
+        assert!(table.rows[0][6].starts_with("100") && table.rows[0][6].ends_with(NONE));
+    }
 }

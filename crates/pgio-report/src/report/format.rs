@@ -156,7 +156,7 @@ impl fmt::Display for ChangeText {
 pub(super) fn interval(known: Interval) -> Option<String> {
     let ends: Vec<f64> = known.low.into_iter().chain(known.high).collect();
     let d = decimals(&ends);
-    let end = |of: f64| if of > MAX_FACTOR { BEYOND.to_owned() } else { signed(of, d) };
+    let end = |ratio: f64| if ratio > MAX_FACTOR { BEYOND.to_owned() } else { signed(ratio, d) };
     let low = known.low.map_or_else(|| NONE.to_owned(), end);
     let high = known.high.map_or_else(|| BEYOND.to_owned(), end);
     let is_known = |end: &f64| *end <= MAX_FACTOR;
@@ -360,10 +360,10 @@ mod tests {
 
     #[test]
     fn changes_have_a_sign_and_one_decimal() {
-        let of = |ratio, low, high| change_as_known(ratio, Interval::new(low, high), None);
-        assert_eq!(of(0.465, 0.45, 0.481).to_string(), "−53.5 % [−55.0, −51.9]");
+        let shown = |ratio, low, high| change_as_known(ratio, Interval::new(low, high), None);
+        assert_eq!(shown(0.465, 0.45, 0.481).to_string(), "−53.5 % [−55.0, −51.9]");
         // A bound that the verdict cut at 1.
-        assert_eq!(of(1.0239, 1.000_000_000_9, 1.053).to_string(), "+2.4 % [+0.0, +5.3]");
+        assert_eq!(shown(1.0239, 1.000_000_000_9, 1.053).to_string(), "+2.4 % [+0.0, +5.3]");
         assert_eq!(change(1.023), "+2.3 %");
         let at_least = Interval { low: Some(1.5), high: None };
         let bounded = |ratio, known, bound| change_as_known(ratio, known, Some(bound)).to_string();

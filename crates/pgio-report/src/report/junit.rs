@@ -8,10 +8,11 @@
 
 use std::fmt::Write;
 
-use super::across::reasons_of;
-use super::gate::{self, ConditionRuling};
-use super::outcomes::failure;
-use super::{format, sentence};
+use super::across::ruling_reasons;
+use super::format;
+use super::lead::failure;
+use super::margin::{self, ConditionRuling};
+use super::statement::Statement;
 use crate::analysis::across::gate::{self as rules, Change, Rule};
 use crate::analysis::{Analysis, Condition, Gate};
 
@@ -52,13 +53,13 @@ pub fn shown(rule: &Rule) -> String {
         Change::Slower => "slower",
         Change::Changed => "changed",
     };
-    format!("{metric}{change} by more than {}", super::margin::share(rule.share))
+    format!("{metric}{change} by more than {}", margin::share(rule.share))
 }
 
 fn cases(analysis: &Analysis) -> Vec<Case> {
     let case = |(condition, ruling): (&Condition, ConditionRuling)| {
         let compared = analysis.primary(&condition.name);
-        let sentence = compared.map(|_| sentence::sentence(analysis, &condition.name));
+        let sentence = compared.map(|_| Statement::new(analysis, &condition.name).long());
         let not_judged = compared.filter(|c| !c.judged).map(|_| "not judged.".to_owned());
         let outcome = match ruling {
             ConditionRuling::Pass => Outcome::Passed,
@@ -73,7 +74,7 @@ fn cases(analysis: &Analysis) -> Vec<Case> {
         let output = not_judged.into_iter().chain(sentence).collect::<Vec<_>>().join(" ");
         Case { name: condition.name.clone(), outcome, output }
     };
-    gate::rulings(analysis).into_iter().map(case).collect()
+    margin::rulings(analysis).into_iter().map(case).collect()
 }
 
 fn case(rule: &Rule, ruling: &rules::RuleResult) -> Case {
@@ -87,11 +88,11 @@ fn case(rule: &Rule, ruling: &rules::RuleResult) -> Case {
         Gate::Fail => {
             let is_beyond = ruling.by_interval == Gate::Fail;
             let beyond = is_beyond.then(|| format!("{}: {size}", shown(rule)));
-            let all: Vec<String> = beyond.into_iter().chain(reasons_of(ruling)).collect();
+            let all: Vec<String> = beyond.into_iter().chain(ruling_reasons(ruling)).collect();
             Outcome::Failed(all.join("; "))
         }
         Gate::Undecided => {
-            let why = reasons_of(ruling).unwrap_or(size);
+            let why = ruling_reasons(ruling).unwrap_or(size);
             Outcome::Skipped(format!("possibly {}: {why}", shown(rule)))
         }
     };
@@ -254,7 +255,10 @@ mod tests {
         stored.manifest.rules.judge = vec!["remote_write".to_owned()];
         let judged = cases(&analyze(&stored));
         assert_eq!((judged[3].name.as_str(), &judged[3].outcome), ("on", &Outcome::Passed));
-        assert!(judged[3].output.starts_with("not judged. on is slower"), "{judged:?}");
+        assert!(
+            judged[3].output.starts_with("not judged. on: costs at least half of the commits"),
+            "{judged:?}"
+        );
         let mut stored = changed("local-aa", 6, times(0.5));
         stored.manifest.rules.matters = Some(0.05);
         let analysis = analyze(&stored);

@@ -65,7 +65,7 @@ fn add(families: &mut Families, name: &str, help: &str, labels: String, value: f
 
 fn values(families: &mut Families, analysis: &Analysis) {
     for condition in &analysis.conditions {
-        let labels = of_condition(analysis, &condition.name);
+        let labels = condition_labels(analysis, &condition.name);
         for (metric, measured) in &condition.metrics {
             // A lower bound is not a value.
             let Some(value) = measured.value.filter(|_| !measured.at_least) else { continue };
@@ -78,8 +78,8 @@ fn values(families: &mut Families, analysis: &Analysis) {
 
 fn effects(families: &mut Families, analysis: &Analysis) {
     for c in analysis.comparisons.iter().filter(|c| c.primary) {
-        let labels =
-            of_condition(analysis, &c.condition) + &format!(",metric=\"{}\"", escaped(&c.metric));
+        let labels = condition_labels(analysis, &c.condition)
+            + &format!(",metric=\"{}\"", escaped(&c.metric));
         let numbers = [
             ("pgio_effect_ratio", "the condition divided by the baseline", c.estimated_ratio()),
             ("pgio_effect_ratio_low", "lower end of its 95 % interval", c.interval.low),
@@ -106,13 +106,14 @@ fn trials(families: &mut Families, analysis: &Analysis) {
             ("failed", condition.failed),
         ];
         for (state, count) in counts {
-            let labels = of_condition(analysis, &condition.name) + &format!(",state=\"{state}\"");
+            let labels =
+                condition_labels(analysis, &condition.name) + &format!(",state=\"{state}\"");
             add(families, "pgio_trials", "trials on record", labels, count as f64);
         }
     }
 }
 
-fn of_condition(analysis: &Analysis, condition: &str) -> String {
+fn condition_labels(analysis: &Analysis, condition: &str) -> String {
     let baseline = (condition == analysis.baseline).to_string();
     let experiment = analysis.experiment.as_str();
     labels(&[("experiment", experiment), ("condition", condition), ("baseline", &baseline)])
@@ -224,14 +225,14 @@ pub(crate) mod tests {
             t.metrics.get_mut("commit_latency_p95").unwrap().at_least = cut_off;
         }
         let samples = parse(&render(&[(&stored.manifest, &analyze(&stored))]));
-        let of = |condition: &str| -> Vec<&str> {
+        let names = |condition: &str| -> Vec<&str> {
             let label = format!("condition=\"{condition}\"");
             let effects = samples.keys().filter(|k| k.starts_with("pgio_effect_ratio"));
             effects.filter(|k| k.contains(&label)).filter_map(|k| k.split('{').next()).collect()
         };
-        assert_eq!(of("on"), ["pgio_effect_ratio_low"]);
+        assert_eq!(names("on"), ["pgio_effect_ratio_low"]);
         assert_eq!(
-            of("remote_write"),
+            names("remote_write"),
             ["pgio_effect_ratio_high", "pgio_effect_ratio_low", "pgio_effect_ratio"]
         );
     }

@@ -92,17 +92,17 @@ fn notes(plans: &[Plan]) -> Vec<String> {
         );
     }
     notes.extend(plans.iter().map(|plan| {
-        let of_one = match plans {
+        let whose = match plans {
             [_] => String::new(),
             _ => format!(" of {}", plan.experiment),
         };
-        basis(plan, &of_one)
+        basis(plan, &whose)
     }));
     notes
 }
 
 /// What the times are computed from.
-fn basis(plan: &Plan, of_one: &str) -> String {
+fn basis(plan: &Plan, whose: &str) -> String {
     let trials = format::counted(plan.trials_per_block, "trial");
     let (seconds, from) = match plan.trial_time {
         Some(TrialTime::Measured(seconds)) => (seconds, "from start to start in the pilot"),
@@ -110,11 +110,11 @@ fn basis(plan: &Plan, of_one: &str) -> String {
             (seconds, "each by the estimate of `pgio compare --plan`")
         }
         None => {
-            return format!("Time{of_one}: unknown; the pilot does not show when trials began.");
+            return format!("Time{whose}: unknown; the pilot does not show when trials began.");
         }
     };
     format!(
-        "Time{of_one}: {trials} per block, {} {from}; repeats, loading and burn-in are not counted.",
+        "Time{whose}: {trials} per block, {} {from}; repeats, loading and burn-in are not counted.",
         format::long_time(seconds)
     )
 }
@@ -131,7 +131,7 @@ mod tests {
     use crate::analysis::test_support::demo;
     use insta::assert_snapshot;
 
-    fn of_demo() -> Plan {
+    fn demo_plan() -> Plan {
         let mut stored = demo();
         stored.trials.retain(|t| t.place.as_ref().is_some_and(|p| p.block <= 4));
         plan(&stored, 0.05, 6).unwrap()
@@ -146,18 +146,18 @@ mod tests {
 
     #[test]
     fn a_plan_states_noise_blocks_and_time() {
-        let plan = Plan { trial_time: Some(TrialTime::Measured(11.5)), ..of_demo() };
+        let plan = Plan { trial_time: Some(TrialTime::Measured(11.5)), ..demo_plan() };
         assert_snapshot!(text::render(&document(&[plan])));
     }
 
     #[test]
     fn workloads_have_a_row_and_a_time_each() {
-        let measured = Plan { trial_time: Some(TrialTime::Measured(61.0)), ..of_demo() };
-        let mut endless = Plan { experiment: "other".to_owned(), ..of_demo() };
+        let measured = Plan { trial_time: Some(TrialTime::Measured(61.0)), ..demo_plan() };
+        let mut endless = Plan { experiment: "other".to_owned(), ..demo_plan() };
         endless.trial_time = Some(TrialTime::Estimated(3.0));
         endless.needed[1].blocks = None;
         endless.smallest_margin = None;
-        let unknown = Plan { trial_time: None, ..of_demo() };
+        let unknown = Plan { trial_time: None, ..demo_plan() };
         assert_snapshot!(text::render(&document(&[measured, endless, unknown])));
     }
 

@@ -3,9 +3,9 @@
 //! Numbers come from `analysis::screening`; this file words them. The table has every main effect and the
 //! interactions that were detected; JSON and CSV have all.
 
-use super::effect::effect;
 use super::format::{self, NONE, NOT_DECIDED};
 use super::margin;
+use super::statement::effect;
 use super::table::{Column, Table};
 use crate::analysis::screening::{Conditional, Effect, LevelEffect, ScreeningResult, title};
 use crate::analysis::{Analysis, Comparison, Condition, Decision, Interval, Verdict};
@@ -46,9 +46,9 @@ pub(super) fn notes_without_effects(analysis: &Analysis) -> Vec<String> {
 }
 
 fn ranked(analysis: &Analysis, screened: &ScreeningResult, metric: &str) -> Table {
-    let of_metric = |e: &&Effect| e.comparison.metric == metric;
+    let has_metric = |e: &&Effect| e.comparison.metric == metric;
     let shown: Vec<&Effect> =
-        screened.effects.iter().filter(of_metric).filter(|e| is_shown(e)).collect();
+        screened.effects.iter().filter(has_metric).filter(|e| is_shown(e)).collect();
     let with_margin = shown.iter().any(|e| e.comparison.decision.is_some());
     let mut columns = vec![
         Column::left("factor"),
@@ -65,7 +65,7 @@ fn ranked(analysis: &Analysis, screened: &ScreeningResult, metric: &str) -> Tabl
         let mut cells = vec![c.condition.clone(), levels(screened, e), effect(c, false), ratio];
         cells.extend((analysis.margin.is_some() && with_margin).then(|| {
             match e.depends_on.as_slice() {
-                // The interval beside the effect is that of half of it.
+                // The interval beside the effect belongs to half of it.
                 [] if e.is_interaction() && c.decision == Some(Decision::Matters) => {
                     let whole = |end: Option<f64>| end.map(|end| end * end);
                     let whole =
@@ -260,7 +260,7 @@ pub(super) fn cells(analysis: &Analysis, screened: &ScreeningResult) -> Table {
             Column::right("checks"),
         ],
         rows: analysis.conditions.iter().map(row).collect(),
-        notes: Vec::new(),
+        ..Table::default()
     }
 }
 
@@ -423,9 +423,9 @@ mod tests {
         factors[3].low.clear();
         let analysis = analyze(&stored);
         let table = &tables(&analysis)[0];
-        let of = |name: &str| &table.rows.iter().find(|row| row[0] == name).unwrap()[1];
+        let effect = |name: &str| &table.rows.iter().find(|row| row[0] == name).unwrap()[1];
         assert_eq!(
-            (of("commit_delay").as_str(), of("jit").as_str()),
+            (effect("commit_delay").as_str(), effect("jit").as_str()),
             ("0 → 5000", "as it is → high")
         );
     }

@@ -1,14 +1,12 @@
 //! A sweep in tables and sentences: along each axis every condition's rate, change and latencies, its
 //! knee, and the predicted and measured latency of a commit.
 //!
-//! Numbers come from `analysis::sweep`; this file words them, and [`knee`] the knees. `html::sweep` draws the
+//! Numbers come from `analysis::sweep`; this file words them, and `knee` the knees. `html::sweep` draws the
 //! same curves.
 
-mod knee;
-
-pub(super) use self::knee::knees;
 use super::explain::error;
 use super::format::{self, NONE};
+use super::knee;
 use super::table::{Column, Table};
 use crate::analysis::sweep::{
     COMMIT_MEAN, CellEffect, Curve, CurveKnee, CurvePoint, Estimate, KneePlace, SweepResult,
@@ -157,11 +155,11 @@ fn time(estimate: Option<&Estimate>) -> String {
 
 /// All in the unit of the largest.
 fn percentiles(cell: &SweptCell, operation: &Operation) -> String {
-    let of = |statistic| {
+    let value = |statistic| {
         let estimate = latency(cell, operation, statistic)?;
         Some((estimate.value, estimate.at_least))
     };
-    let values = [Statistic::P50, Statistic::P95, Statistic::P99].map(of);
+    let values = [Statistic::P50, Statistic::P95, Statistic::P99].map(value);
     format::side_by_side(&values).unwrap_or_else(|| NONE.to_owned())
 }
 
@@ -334,7 +332,7 @@ pub(super) fn grid(analysis: &Analysis, swept: &SweepResult) -> Option<Table> {
         title: "All cells".to_owned(),
         columns,
         rows: swept.cells.iter().map(row).collect(),
-        notes: Vec::new(),
+        ..Table::default()
     })
 }
 

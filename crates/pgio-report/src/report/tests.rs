@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use insta::assert_snapshot;
 use proptest::prelude::*;
 
-use super::sentence::sentence;
-use super::{across, document, json, summary, text, trial};
+use super::{Statement, across, document, json, summary, text, trial};
 use crate::analysis::across::across as compared;
 use crate::analysis::sweep::SweepResult;
 use crate::analysis::test_support::{
@@ -16,6 +15,10 @@ use crate::analysis::{Analysis, analyze, test_support};
 use pgio_results::store::StoredExperiment;
 use pgio_results::sweep::Point;
 use pgio_results::{Check, Outcome, Trial, Warning};
+
+fn sentence(analysis: &Analysis, condition: &str) -> String {
+    Statement::new(analysis, condition).long()
+}
 
 fn printed(analysis: &Analysis) -> String {
     text::render(&document(analysis))
@@ -184,9 +187,8 @@ fn the_verdict_names_two_changed_treatments() {
     let mut stored = demo();
     stored.manifest.conditions[3].changes.push(throttled());
     let text = sentence(&analyze(&stored), "on");
-    let end = "on differs from local in two treatments: the effect cannot be attributed to one of \
-               them.";
-    assert!(text.contains("slower than local") && text.ends_with(end), "{text}");
+    let end = "; the effect of two treatments together.";
+    assert!(text.starts_with("on: costs at least half") && text.ends_with(end), "{text}");
 }
 
 #[test]
@@ -445,8 +447,8 @@ proptest! {
         let text = sentence(&analysis, "on");
         let on = analysis.primary("on").unwrap();
         let outside = on.interval.low.unwrap() > 1.0 || on.interval.high.unwrap() < 1.0;
-        prop_assert_eq!(outside, text.contains("slower") || text.contains("faster"), "{}", text);
-        prop_assert_eq!(!outside, text.contains("Not decided"), "{}", text);
+        prop_assert_eq!(outside, text.contains("costs") || text.contains("brings"), "{}", text);
+        prop_assert_eq!(!outside, text.contains("not decided"), "{}", text);
         let table = printed(&analysis);
         prop_assert_eq!(!outside, table.contains("  ~ ["), "{}", table);
     }

@@ -177,7 +177,7 @@ fn warn(place: &Place, destroy: bool) {
 
 fn write_results(args: &Args, record: &DeviceRecord) -> Outcome {
     let results = analysis::results(record);
-    let document = || json::device::render(record, &results);
+    let document = || json::device(record, &results);
     if args.json.as_deref() == Some(Path::new("-")) {
         output::document(&document());
         return Ok(());

@@ -32,7 +32,7 @@ use crate::workload::driver::ServeError;
 use crate::workload::drivers::{DriverError, Fault};
 use pgio_connect::ConnectError;
 use pgio_link::LinkError;
-use pgio_report::directories::sides::SideError;
+use pgio_report::sides::SideError;
 use pgio_results::store::StoreError;
 
 /// Every code with its meaning, for `--help`, the manual and docs/KEYS.md.

@@ -82,7 +82,7 @@ pub(super) fn outcome(judged: &RuleResults) -> Outcome {
 }
 
 fn ruling_text(ruling: &RuleResult) -> String {
-    match across::reasons_of(ruling) {
+    match across::ruling_reasons(ruling) {
         Some(why) => format!("{} ({why})", ruling.condition),
         None => ruling.condition.clone(),
     }

@@ -13,9 +13,9 @@ use super::gate::{self, MarginArg};
 use super::output;
 use pgio_report::analysis::across::Across;
 use pgio_report::analysis::{self, Analysis};
-use pgio_report::directories::sides::{self, WorkloadPairs};
 use pgio_report::directories::{self, LoadedReport};
 use pgio_report::report::{self, html};
+use pgio_report::sides::{self, WorkloadPairs};
 use pgio_results::store::{self, Manifest, StoreError, StoredExperiment};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -130,7 +130,7 @@ fn one_experiment(dirs: &[PathBuf], args: &Args) -> Outcome {
         gate::check_margin(args.gate, analysis.margin)?;
     }
     let rendered = match all.as_slice() {
-        all if args.wide => report::csv::render(&report::wide::flat(&stored(all))),
+        all if args.wide => report::csv::render(&report::csv::wide(&stored(all))),
         _ if args.format == Format::Junit => report::junit::experiments(&analyses),
         all if args.format == Format::Openmetrics => {
             report::openmetrics::render(&with_manifests(all))
@@ -189,7 +189,7 @@ fn compare_sides(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Outcome
     let WorkloadPairs { pairs, left_out } = sides::pair_workloads(&a[0], &b[0])?;
     output::warn_all(&left_out);
     let runs = |(of_a, of_b): &(PathBuf, PathBuf)| {
-        Ok((sides::runs_of(of_a, a)?, sides::runs_of(of_b, b)?))
+        Ok((sides::runs_like(of_a, a)?, sides::runs_like(of_b, b)?))
     };
     let sides = pairs.iter().map(runs).collect::<Result<Vec<_>, Failure>>()?;
     check_shown_together(sides.len(), args.format)?;

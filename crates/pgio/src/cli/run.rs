@@ -21,7 +21,7 @@ use crate::experiment::application::single::{
 };
 use crate::workload::Progress;
 use pgio_connect::ConnectParams;
-use pgio_report::report::{classic, session_detail, trial as trial_report};
+use pgio_report::report::{classic, trial as trial_report};
 use pgio_results::files::Directory;
 use pgio_results::model::{CheckVerdict, Outcome as Ended, Trial};
 use pgio_results::units;
@@ -207,7 +207,7 @@ fn store_json(path: &Path, trial: &Trial) -> Outcome {
 fn write_classic_files(dir: &Path, opened: &mut OpenedRun<'_>, trial: &Trial) -> Outcome {
     store::write_durably(
         &dir.join("pgio_session_detail.out"),
-        &printable::lines(&session_detail::render(trial)),
+        &printable::lines(&classic::session_detail(trial)),
     )?;
     // The original lists the objects it creates for a run; here every session runs a DO block.
     let tags = "DO\n".repeat(trial.sessions.len());

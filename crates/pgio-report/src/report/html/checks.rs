@@ -99,7 +99,7 @@ fn every_check(page: &Page<'_>) -> Table {
         title: "Every check".to_owned(),
         columns: ["check", "verdict", "trials", "message", "what to do"].map(Column::left).to_vec(),
         rows: found.iter().map(row).collect(),
-        notes: Vec::new(),
+        ..Table::default()
     }
 }
 
@@ -182,7 +182,7 @@ fn trials(page: &Page<'_>) -> Table {
         let shown = |m: &Metric| Some(format::marked(format::bare(m.value?, unit), m.at_least));
         let value = trial.metrics.get(metric).and_then(shown);
         let value = value.unwrap_or_else(|| NONE.to_owned());
-        let in_place = |of: fn(&TrialPosition) -> String| place.map_or_else(String::new, of);
+        let in_place = |text: fn(&TrialPosition) -> String| place.map_or_else(String::new, text);
         vec![
             line.to_string(),
             place.map_or_else(String::new, |p| cell(page, p)),
@@ -209,7 +209,7 @@ fn trials(page: &Page<'_>) -> Table {
         title: "Trials, in order of execution".to_owned(),
         columns,
         rows: numbered.zip(&page.statuses).map(row).collect(),
-        notes: Vec::new(),
+        ..Table::default()
     }
 }
 

@@ -6,7 +6,7 @@ use maud::html;
 use super::super::format::metric_name;
 use super::super::{cells, comparison, explain, screening, servers};
 use super::page::{Page, Section};
-use super::{forest, table};
+use super::{intervals, table};
 use crate::analysis::screening::ScreeningResult;
 
 pub(super) fn section(page: &Page<'_>) -> Section {
@@ -14,7 +14,7 @@ pub(super) fn section(page: &Page<'_>) -> Section {
     let body = html! {
         p { "Primary metric: " strong { (metric) } ", each condition against "
             strong { (page.analysis.baseline) } ". Everything else is indicative." }
-        (forest::figure(page))
+        (intervals::conditions(page))
     };
     Section { id: "effects", title: "Effects", body }
 }
@@ -39,7 +39,7 @@ pub(super) fn factors(page: &Page<'_>, screened: &ScreeningResult) -> Section {
     let body = html! {
         p { "Primary metric: " strong { (metric) } ". Each effect is high against low, over all cells of "
             (screening::design(screened)) "; all effects are one family." }
-        (forest::effects(page, screened))
+        (intervals::factors(page, screened))
         @for t in &tables { (table::render_cards(t, "What matters here")) }
         (table::render(&screening::cells(page.analysis, screened), "Cells"))
         @if !folded.is_empty() {
@@ -67,14 +67,14 @@ pub(super) fn reads(page: &Page<'_>) -> Option<Section> {
 
 /// What ran beside the conditions.
 pub(super) fn background(page: &Page<'_>) -> Option<Section> {
-    let background = super::super::background::table(page.analysis)?;
+    let background = explain::background(page.analysis)?;
     let body = table::render(&background, "Background work");
     Some(Section { id: "background", title: "Background work", body })
 }
 
 /// The standbys and their disks.
 pub(super) fn standbys(page: &Page<'_>) -> Option<Section> {
-    let standbys = super::super::standbys::table(page.analysis)?;
+    let standbys = explain::standbys(page.analysis)?;
     let body = table::render(&standbys, "Standbys");
     Some(Section { id: "standbys", title: "Standbys", body })
 }

@@ -5,12 +5,11 @@
 
 use maud::{Markup, html};
 
-use super::super::answers::answers;
 use super::super::format::{self, counted, moment};
-use super::super::lead::{RERUN, blindness, in_one_sentence, lead, woven};
-use super::super::outcomes::headline;
+use super::super::lead::{RERUN, headline, in_one_sentence, lead};
+use super::super::noise::{blindness, trust, woven};
 use super::super::screening::factorial;
-use super::super::sentence::trust;
+use super::super::summary::answers;
 use super::page::Page;
 use super::table::{self, prose};
 use crate::analysis::Analysis;
@@ -99,9 +98,9 @@ fn facts(page: &Page<'_>) -> Vec<(&'static str, String)> {
 fn described(stored: &StoredExperiment) -> Option<&Trial> {
     let manifest = &stored.manifest;
     let at_middle = |t: &&Trial| t.place.as_ref().is_none_or(|p| p.point == *manifest.middle());
-    let of_baseline =
+    let is_baseline =
         |t: &&Trial| t.place.as_ref().is_some_and(|p| p.condition == manifest.baseline);
-    let baselines = stored.trials.iter().filter(at_middle).find(of_baseline);
+    let baselines = stored.trials.iter().filter(at_middle).find(is_baseline);
     baselines.or_else(|| stored.trials.iter().find(at_middle))
 }
 
@@ -161,20 +160,20 @@ mod tests {
 
     #[test]
     fn the_server_is_the_baselines_whichever_condition_ran_first() {
-        let of_on = |t: &Trial| t.place.as_ref().is_some_and(|p| p.condition == "on");
+        let is_on = |t: &Trial| t.place.as_ref().is_some_and(|p| p.condition == "on");
         let mut stored = demo();
         for t in &mut stored.trials {
-            if of_on(t) {
+            if is_on(t) {
                 t.server.shared_buffers = "4GB".to_owned();
             }
         }
         stored.trials.swap(0, 3);
-        assert!(of_on(&stored.trials[0]));
+        assert!(is_on(&stored.trials[0]));
         let shown = |stored: &StoredExperiment| {
             described(stored).map(|trial| server(trial, &stored.manifest)).unwrap()
         };
         assert_eq!(shown(&stored), "PostgreSQL 15.14, shared_buffers 128MB");
-        stored.trials.retain(of_on);
+        stored.trials.retain(is_on);
         assert_eq!(shown(&stored), "PostgreSQL 15.14, shared_buffers 4GB");
     }
 

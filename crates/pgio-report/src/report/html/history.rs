@@ -8,11 +8,10 @@ use maud::{Markup, html};
 
 use super::super::format;
 use super::super::history::{headline, lines, summary, title};
-use super::look::PLAIN;
-use super::page::Section;
-use super::svg::{Axis, Frame, Scale, percent, px};
-use super::zoom::{self, Line, Mark, Zoom};
-use super::{shell, table};
+use super::page::{self, Section};
+use super::svg::{Axis, LineStyle, Scale};
+use super::table;
+use super::timeline::{Dot, Line, Moment, Points, Shape, Stroke, TimeLine, Zoom};
 use crate::analysis::history::{History, LevelChange, Point, Series};
 use pgio_results::Metric;
 
@@ -44,7 +43,7 @@ pub fn history_page(history: &History) -> String {
         p.kind { "pgio history" } h1 { (title) }
         @for sentence in headline(history) { p { (table::prose(&sentence)) } }
     };
-    shell::simple(&title, header, &sections, true)
+    page::simple(&title, header, &sections, true)
 }
 
 fn legend(history: &History) -> Markup {
@@ -60,52 +59,40 @@ fn legend(history: &History) -> Markup {
 
 fn chart(history: &History, n: usize, series: &Series) -> Markup {
     let changes = changes(history, series);
-    let points: Vec<(f64, Option<f64>)> =
-        series.points.iter().map(|point| (point.run as f64, point.value)).collect();
-    let frame = Frame {
+    let line = |stroke, points| Line {
+        label: series.condition.clone(),
+        look: LineStyle::default(),
+        stroke,
+        points,
+    };
+    let points = series.points.iter().map(|point| (point.run as f64, point.value)).collect();
+    let mut lines = vec![line(Stroke::Thin, points)];
+    lines.extend(levels(series).into_iter().map(|level| line(Stroke::Level, level)));
+    let many = series.points.len() > POINTS;
+    let dots = series.points.iter().filter(|_| !many).filter_map(|point| dot(history, point));
+    let described = match changes.as_slice() {
+        [] => "no change of the level".to_owned(),
+        some => some.iter().map(|(_, what)| what.as_str()).collect::<Vec<_>>().join(", "),
+    };
+    let moment = |(at, what): (f64, String), shape| Moment { at, tip: what.clone(), what, shape };
+    let changes = changes.into_iter().map(|change| moment(change, Shape::Line));
+    let flags = moments(history).into_iter().map(|flag| moment(flag, Shape::Flag));
+    let metric = format::metric_name(&history.metric);
+    let chart = TimeLine {
         id: format!("history-{n}"),
-        title: format!(
-            "{} of {} over the runs",
-            format::metric_name(&history.metric),
-            series.condition
-        ),
-        description: format!(
-            "{}; {}.",
-            format::counted(history.runs.len(), "run"),
-            match changes.as_slice() {
-                [] => "no change of the level".to_owned(),
-                some => some.iter().map(|(_, what)| what.as_str()).collect::<Vec<_>>().join(", "),
-            }
-        ),
+        caption: series.condition.clone(),
+        title: format!("{metric} of {} over the runs", series.condition),
+        description: format!("{}; {described}.", format::counted(history.runs.len(), "run")),
         height: HEIGHT,
         x: runs(history),
         y: values(history, &series.points),
+        lines,
+        dots: dots.collect(),
+        moments: flags.chain(changes).collect(),
+        zoom: Some(Zoom { x: "run", unit: history.unit.clone(), logarithmic: false }),
+        ..TimeLine::default()
     };
-    let levels = html! { @for level in levels(series) { (frame.line(&level, "margin")) } };
-    let line = html! { (frame.line(&points, "c0 thin")) (levels) };
-    let many = series.points.len() > POINTS;
-    let zoom = Zoom {
-        x: "run",
-        unit: history.unit.clone(),
-        logarithmic: false,
-        lines: vec![Line::new(series.condition.clone(), PLAIN, &points)],
-        marks: changes.iter().map(|(at, what)| Mark { at: *at, what: what.clone() }).collect(),
-    };
-    html! {
-        figure.chart.zoomable {
-            figcaption { (series.condition) }
-            (frame.draw(&html! {
-                (frame.lines(&line))
-                @for (run, tip) in moments(history) { (moment(&frame, run, &tip)) }
-                @for (at, what) in &changes {
-                    @let x = percent(frame.x_at(*at));
-                    line.zero x1=(x) x2=(x) y1="0" y2=(px(HEIGHT)) stroke="currentColor" { title { (what) } }
-                }
-                @for point in series.points.iter().filter(|_| !many) { (mark(history, &frame, point)) }
-            }))
-            (zoom::data(&zoom))
-        }
-    }
+    chart.draw()
 }
 
 /// Where the condition's level changes, and where its ratio to the baseline does.
@@ -120,11 +107,15 @@ fn changes(history: &History, series: &Series) -> Vec<(f64, String)> {
     at("the level".to_owned(), &series.changes).into_iter().chain(relative).collect()
 }
 
-fn mark(history: &History, frame: &Frame, point: &Point) -> Markup {
-    html! { @if let Some(value) = point.value {
-        @let shown = format::metric(&Metric::new(Some(value), history.unit.clone()));
-        (PLAIN.mark(frame.x_at(point.run as f64), frame.y_at(value), &format!("run {}: {shown}", point.run)))
-    } }
+fn dot(history: &History, point: &Point) -> Option<Dot> {
+    let value = point.value?;
+    let shown = format::metric(&Metric::new(Some(value), history.unit.clone()));
+    Some(Dot {
+        x: point.run as f64,
+        y: value,
+        tip: format!("run {}: {shown}", point.run),
+        ..Dot::default()
+    })
 }
 
 /// Each run at which the environment changes, with what changes.
@@ -137,14 +128,8 @@ fn moments(history: &History) -> Vec<(f64, String)> {
     runs.map(one).collect()
 }
 
-fn moment(frame: &Frame, run: f64, tip: &str) -> Markup {
-    html! {
-        svg.moment x=(percent(frame.x_at(run))) y="0" { path d="M-5 -9H5L0 0Z" { title { (tip) } } }
-    }
-}
-
 /// The level from each change to the next, as the ends of a line.
-fn levels(series: &Series) -> Vec<[(f64, Option<f64>); 2]> {
+fn levels(series: &Series) -> Vec<Points> {
     let Some(first) = series.changes.first() else { return Vec::new() };
     let last = series.points.last().map_or(0, |point| point.run);
     let starts: Vec<usize> =
@@ -152,7 +137,7 @@ fn levels(series: &Series) -> Vec<[(f64, Option<f64>); 2]> {
     let ends = series.changes.iter().map(|c| c.run).chain([last + 1]);
     let values = std::iter::once(first.before).chain(series.changes.iter().map(|c| c.after));
     let level = |((start, end), value): ((&usize, usize), f64)| {
-        [(*start as f64 - 0.5, Some(value)), (end as f64 - 0.5, Some(value))]
+        vec![(*start as f64 - 0.5, Some(value)), (end as f64 - 0.5, Some(value))]
     };
     starts.iter().zip(ends).zip(values).map(level).collect()
 }

@@ -12,9 +12,9 @@ use maud::{Markup, html};
 use super::super::format::{self, NONE};
 use super::super::table::{Column, Table};
 use super::page::{Page, Section};
-use super::svg::{Axis, Frame, Scale};
+use super::svg::{Axis, Scale};
 use super::table;
-use super::zoom::{self, Line, Zoom};
+use super::timeline::{Line, Points, Stroke, TimeLine, Zoom};
 use pgio_results::histogram::{Histogram, MIN_QUANTILE_NS, Reading, center_ns};
 use pgio_results::units::human;
 
@@ -50,7 +50,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
 }
 
 fn merged<'a>(page: &Page<'a>, class: &str) -> Vec<Merged<'a>> {
-    let of = |condition: &'a str| {
+    let merged = |condition: &'a str| {
         let mut histogram = Histogram::default();
         for (_, trial) in page.counted(condition) {
             if let Some(one) = trial.histograms.get(class) {
@@ -59,11 +59,11 @@ fn merged<'a>(page: &Page<'a>, class: &str) -> Vec<Merged<'a>> {
         }
         Merged { condition, histogram }
     };
-    page.conditions().map(of).filter(|m| m.histogram.total_count() > 0).collect()
+    page.conditions().map(merged).filter(|m| m.histogram.total_count() > 0).collect()
 }
 
 /// The percentile, as the negative decimal logarithm of the share above it, and the latency in seconds.
-fn curve(h: &Histogram) -> Vec<(f64, Option<f64>)> {
+fn curve(h: &Histogram) -> Points {
     let total = h.total_count() as f64;
     let slowest = h.max().map_or(0.0, |r| r.ns);
     let mut below = 0.0;
@@ -97,8 +97,13 @@ fn figure(page: &Page<'_>, class: &str, all: &[Merged<'_>]) -> Markup {
     let x = Scale::linear(0.0, out * 1.02);
     let named = [(0.0, "0"), (LOG10_2, "50"), (1.0, "90"), (2.0, "99"), (3.0, "99.9")];
     let named = named.into_iter().chain([(4.0, "99.99"), (5.0, "99.999"), (6.0, "99.9999")]);
-    let frame = Frame {
+    let line = |(name, points): (&str, Points)| {
+        let (label, look) = (name.to_owned(), page.looks.get(name));
+        Line { label, look, stroke: Stroke::Normal, points }
+    };
+    let chart = TimeLine {
         id: format!("latency-{class}"),
+        caption: class.to_owned(),
         title: format!("Latency of {class} operations by percentile"),
         description: describe(class, all),
         height: HEIGHT,
@@ -110,29 +115,13 @@ fn figure(page: &Page<'_>, class: &str, all: &[Merged<'_>]) -> Markup {
         y: Axis {
             scale: y,
             ticks: y.ticks(8).into_iter().map(|v| (v, short_seconds(v))).collect(),
-            caption: String::new(),
+            ..Axis::default()
         },
+        lines: curves.into_iter().map(line).collect(),
+        zoom: Some(Zoom { x: "percentile", unit: "s".to_owned(), logarithmic: true }),
+        ..TimeLine::default()
     };
-    let lines = html! { @for (name, points) in &curves {
-        (frame.line(points, &page.looks.get(name).class()))
-    } };
-    let line = |(name, points): &(&str, Vec<(f64, Option<f64>)>)| {
-        Line::new((*name).to_owned(), page.looks.get(name), points)
-    };
-    let zoom = Zoom {
-        x: "percentile",
-        unit: "s".to_owned(),
-        logarithmic: true,
-        lines: curves.iter().map(line).collect(),
-        marks: Vec::new(),
-    };
-    html! {
-        figure.chart.zoomable {
-            figcaption { (class) }
-            (frame.draw(&frame.lines(&lines)))
-            (zoom::data(&zoom))
-        }
-    }
+    chart.draw()
 }
 
 /// `500 µs`, `2 ms`: ticks are round, so that no digit is needed behind the point.

@@ -42,7 +42,7 @@ fn conditions(page: &Page<'_>) -> Table {
         title: "Conditions".to_owned(),
         columns: ["condition", "what it sets", "role"].map(Column::left).to_vec(),
         rows: page.stored.manifest.conditions.iter().map(row).collect(),
-        notes: Vec::new(),
+        ..Table::default()
     }
 }
 
@@ -59,7 +59,7 @@ fn servers(page: &Page<'_>) -> Table {
         title: "How the private servers were built, under every trial".to_owned(),
         columns: ["condition", "server"].map(Column::left).to_vec(),
         rows: shown.filter_map(row).collect(),
-        notes: Vec::new(),
+        ..Table::default()
     }
 }
 
@@ -84,7 +84,7 @@ fn storage(t: &Telemetry) -> Table {
         title: "Where the server keeps its files".to_owned(),
         columns: heading.map(Column::left).to_vec(),
         rows: t.storage.iter().map(row).collect(),
-        notes: Vec::new(),
+        ..Table::default()
     }
 }
 
@@ -123,7 +123,7 @@ fn observers(t: &Telemetry) -> Table {
             Column::right("cost"),
         ],
         rows,
-        notes: Vec::new(),
+        ..Table::default()
     }
 }
 
@@ -149,7 +149,7 @@ fn found(page: &Page<'_>) -> Table {
         title: "As found".to_owned(),
         columns: ["name", "value"].map(Column::left).to_vec(),
         rows,
-        notes: Vec::new(),
+        ..Table::default()
     }
 }
 

@@ -1,11 +1,11 @@
-//! The data that the sections of the page share, and the section itself.
+//! The data that the sections of the page share, and the frame of every page: head, landmarks, styles and scripts.
 
-use maud::Markup;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use pgio_results::series::Series;
 use pgio_results::store::StoredExperiment;
 use pgio_results::{Trial, TrialPosition};
 
-use super::look::LineStyles;
+use super::svg::LineStyles;
 use crate::analysis::{Analysis, TrialStatus};
 use crate::report::table::Remark;
 
@@ -33,9 +33,9 @@ impl<'a> Page<'a> {
         let here = move |p: &TrialPosition| {
             p.condition == condition && p.point == *middle && !p.is_burn_in()
         };
-        let of = move |t: &&Trial| t.place.as_ref().is_some_and(here);
+        let is_here = move |t: &&Trial| t.place.as_ref().is_some_and(here);
         let stored: &'a StoredExperiment = self.stored;
-        (1..).zip(&stored.trials).filter(move |(_, t)| of(t))
+        (1..).zip(&stored.trials).filter(move |(_, t)| is_here(t))
     }
 
     /// The samples of the trial on this line, if there are any. Those of a woven window belong to no trial: they are
@@ -48,9 +48,9 @@ impl<'a> Page<'a> {
     /// All trials of a condition at any point, without burn-in trials.
     pub(super) fn trials_anywhere(&self, condition: &str) -> impl Iterator<Item = &'a Trial> {
         let here = move |p: &TrialPosition| p.condition == condition && !p.is_burn_in();
-        let of = move |t: &&Trial| t.place.as_ref().is_some_and(here);
+        let is_here = move |t: &&Trial| t.place.as_ref().is_some_and(here);
         let stored: &'a StoredExperiment = self.stored;
-        stored.trials.iter().filter(of)
+        stored.trials.iter().filter(is_here)
     }
 
     /// Number of trials, without burn-in trials.
@@ -73,4 +73,99 @@ pub(super) struct Section {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
     pub(super) body: Markup,
+}
+
+pub(super) struct Shell<'a> {
+    pub(super) title: &'a str,
+    pub(super) header: Markup,
+    pub(super) sections: &'a [Section],
+    /// The first of them, which are printed before the appendix.
+    pub(super) summary: usize,
+    pub(super) footer: Markup,
+    /// Whether it has charts that zoom.
+    pub(super) zooms: bool,
+}
+
+/// Content security policy: the browser must not load anything.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                      img-src data:";
+/// An empty icon, so that the browser requests none from a server.
+const NO_ICON: &str = "data:,";
+
+/// The styles and scripts of a page with charts that zoom, each as it stands in its element.
+pub const STYLES: [&str; 2] =
+    [include_str!("../../../assets/uplot/uPlot.min.css"), include_str!("page.css")];
+pub const SCRIPTS: [&str; 2] =
+    [include_str!("../../../assets/uplot/uPlot.iife.min.js"), include_str!("page.js")];
+
+/// maud escapes what HTML would obey; the rest that a browser would, such as a turn of the direction of
+/// writing, is spelled out in the page as a whole. Our own scripts and styles hold none of it.
+pub(super) fn page(shell: &Shell<'_>) -> String {
+    printable::page(&draw(shell).into_string()).into_owned()
+}
+
+/// A page without anything of one experiment in its header and footer.
+pub(super) fn simple(title: &str, header: Markup, sections: &[Section], zooms: bool) -> String {
+    let footer = html! { p { "Report by pgio " (env!("CARGO_PKG_VERSION")) "." } };
+    page(&Shell { title, header, sections, summary: sections.len(), footer, zooms })
+}
+
+/// The page that stands in for a report until there is one; it has the same styles and scripts.
+pub fn empty(title: &str) -> String {
+    let header = html! {
+        p.kind { "pgio experiment" } h1 { (title) } p { "The report appears between two trials." }
+    };
+    simple(title, header, &[], true)
+}
+
+/// A page as a server sends it, with this at the end of its head and at the top of its body. What it may load is then
+/// for the server to say.
+pub fn served(page: &str, head: &str, top: &str) -> String {
+    let begins = format!("{head}</head><body>{top}");
+    page.replacen(&policy().into_string(), "", 1).replacen("</head><body>", &begins, 1)
+}
+
+fn policy() -> Markup {
+    html! { meta http-equiv="Content-Security-Policy" content=(POLICY); }
+}
+
+fn draw(shell: &Shell<'_>) -> Markup {
+    let sections = shell.sections;
+    let [charts_style, style] = STYLES;
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                (policy())
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content=(format!("pgio {}", env!("CARGO_PKG_VERSION")));
+                title { (shell.title) " – pgio" }
+                link rel="icon" href=(NO_ICON);
+                @if shell.zooms { style { (PreEscaped(charts_style)) } }
+                style { (PreEscaped(style)) }
+            }
+            body {
+                a.skip href="#main" { "Skip to the report" }
+                header { (shell.header) }
+                @if sections.len() > 1 {
+                    nav aria-label="Sections" {
+                        ul { @for s in sections { li { a href={ "#" (s.id) } { (s.title) } } } }
+                    }
+                }
+                main #main tabindex="-1" {
+                    @for (at, s) in sections.iter().enumerate() {
+                        @if at == shell.summary { p.appendix aria-hidden="true" { "Appendix" } }
+                        section aria-labelledby={ (s.id) } {
+                            h2 #(s.id) { (s.title) }
+                            (s.body)
+                        }
+                    }
+                }
+                footer { (shell.footer) }
+                @if shell.zooms { @for script in SCRIPTS { script { (PreEscaped(script)) } } }
+            }
+        }
+    }
 }

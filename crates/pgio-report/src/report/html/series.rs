@@ -6,15 +6,13 @@
 //! their series files (`quantities`), which may be absent. Samples of a woven window are not drawn: they
 //! are of all its conditions together.
 
-mod quantities;
-
 use maud::{Markup, html};
 
-use self::quantities::{Points, Quantity};
 use super::super::format;
 use super::page::{Page, Section};
-use super::svg::{Axis, Frame, Scale, percent, px};
-use super::zoom::{self, Line, Mark, Zoom};
+use super::quantities::{self, Quantity};
+use super::svg::{Axis, Scale};
+use super::timeline::{self, Line, Points, Shape, Stroke, TimeLine, Zoom};
 use crate::analysis::TrialStatus;
 use pgio_results::Trial;
 use pgio_results::metrics;
@@ -130,8 +128,19 @@ fn throughput(
     unit: &str,
 ) -> Markup {
     let look = page.looks.get(name);
-    let frame = Frame {
+    let counts = |line: usize| page.statuses[line - 1] == TrialStatus::Counts;
+    let line = |(line, points): &(usize, Points)| Line {
+        label: format!("trial {line}"),
+        look: look.solid(),
+        stroke: if counts(*line) { Stroke::Thin } else { Stroke::Excluded },
+        points: points.clone(),
+    };
+    let tip = |line: usize, m: &Moment| format!("trial {line}: {} at {:.1} s", m.what, m.at);
+    let marks =
+        trials.iter().flat_map(|(line, _)| moments(page, *line).map(|m| moment(m, tip(*line, m))));
+    let chart = TimeLine {
         id: format!("throughput-{n}"),
+        caption: name.to_owned(),
         title: format!("Throughput of {name} over time"),
         description: format!(
             "{}: {unit} within the window{}.",
@@ -141,33 +150,12 @@ fn throughput(
         height: HEIGHT,
         x: seconds(trials.iter().map(|(line, _)| page.stored.trials[line - 1].window.seconds)),
         y: from_zero(top, ""),
+        lines: trials.iter().map(line).collect(),
+        moments: marks.collect(),
+        zoom: Some(Zoom { x: "seconds", unit: unit.to_owned(), logarithmic: false }),
+        ..TimeLine::default()
     };
-    let counts = |line: usize| page.statuses[line - 1] == TrialStatus::Counts;
-    let class =
-        |line| if counts(line) { format!("c{} thin", look.color) } else { "void".to_owned() };
-    let lines = html! { @for (line, points) in trials { (frame.line(points, &class(*line))) } };
-    let moments = || trials.iter().flat_map(|(line, _)| moments(page, *line).map(|m| (*line, m)));
-    let marks = html! { @for (line, m) in moments() {
-        (moment(&frame, m, &format!("trial {line}: {} at {:.1} s", m.what, m.at)))
-    } };
-    let zoomed = |(line, points): &(usize, Points)| {
-        let drawn = Line::new(format!("trial {line}"), look.solid(), points);
-        if counts(*line) { drawn } else { drawn.excluded() }
-    };
-    let zoom = Zoom {
-        x: "seconds",
-        unit: unit.to_owned(),
-        logarithmic: false,
-        lines: trials.iter().map(zoomed).collect(),
-        marks: moments().map(|(_, m)| Mark { at: m.at, what: m.what.clone() }).collect(),
-    };
-    html! {
-        figure.chart.zoomable {
-            figcaption { (name) }
-            (frame.draw(&html! { (frame.lines(&lines)) (marks) }))
-            (zoom::data(&zoom))
-        }
-    }
+    chart.draw()
 }
 
 fn quantity(page: &Page<'_>, n: usize, q: &Quantity<'_>) -> Markup {
@@ -180,44 +168,29 @@ fn quantity(page: &Page<'_>, n: usize, q: &Quantity<'_>) -> Markup {
     });
     let means: Vec<String> = means.collect();
     let own_windows = page.stored.trials.iter().filter(|t| t.woven.is_none());
-    let frame = Frame {
+    let line = |(name, points): &(&str, Points)| {
+        let (label, look) = ((*name).to_owned(), page.looks.get(name));
+        Line { label, look, stroke: Stroke::Normal, points: points.clone() }
+    };
+    let lines = |name: &str| page.counted(name).map(|(line, _)| line).collect::<Vec<_>>();
+    let conditions = q.lines.iter().map(|(name, _)| *name);
+    let checkpoints = conditions
+        .flat_map(|name| lines(name).into_iter().flat_map(|line| moments(page, line)))
+        .filter(|m| m.what == CHECKPOINT);
+    let chart = TimeLine {
         id: format!("quantity-{n}"),
+        caption: q.title.clone(),
         title: q.title.clone(),
         description: format!("Means over the window: {}.", means.join("; ")),
         height: HEIGHT,
         x: seconds(own_windows.map(|t| t.window.seconds)),
         y: from_zero(top, q.unit),
-    };
-    let lines = html! { @for (name, points) in &q.lines {
-        (frame.line(points, &page.looks.get(name).class()))
-    } };
-    let of = |condition: &'_ str| page.counted(condition).map(|(line, _)| line).collect::<Vec<_>>();
-    let checkpoints = || {
-        let conditions = q.lines.iter().map(|(name, _)| *name);
-        conditions
-            .flat_map(|name| of(name).into_iter().flat_map(|l| moments(page, l)))
-            .filter(|m| m.what == CHECKPOINT)
-    };
-    let line = |(name, points): &(&str, Points)| {
-        Line::new((*name).to_owned(), page.looks.get(name), points)
-    };
-    let zoom = Zoom {
-        x: "seconds",
-        unit: q.unit.to_owned(),
-        logarithmic: false,
         lines: q.lines.iter().map(line).collect(),
-        marks: checkpoints().map(|m| Mark { at: m.at, what: m.what.clone() }).collect(),
+        moments: checkpoints.map(|m| moment(m, CHECKPOINT.to_owned())).collect(),
+        zoom: Some(Zoom { x: "seconds", unit: q.unit.to_owned(), logarithmic: false }),
+        ..TimeLine::default()
     };
-    html! {
-        figure.chart.zoomable {
-            figcaption { (q.title) }
-            (frame.draw(&html! {
-                (frame.lines(&lines))
-                @for m in checkpoints() { (moment(&frame, m, "checkpoint")) }
-            }))
-            (zoom::data(&zoom))
-        }
-    }
+    chart.draw()
 }
 
 /// The events inside a trial's window.
@@ -245,13 +218,9 @@ fn describe_checkpoints(page: &Page<'_>, trials: &[(usize, Points)]) -> String {
 }
 
 /// A triangle for a checkpoint, a diamond for anything else.
-fn moment(frame: &Frame, m: &Moment, tip: &str) -> Markup {
-    let x = frame.x_at(m.at);
-    let shape = if m.what == CHECKPOINT { "M-5 -9H5L0 0Z" } else { "M0 -10L5 -5L0 0L-5 -5Z" };
-    html! { @if (0.0..=1.0).contains(&x) {
-        line.moment x1=(percent(x)) x2=(percent(x)) y1="0" y2=(px(frame.height)) {}
-        svg.moment x=(percent(x)) y="0" { path d=(shape) { title { (tip) } } }
-    } }
+fn moment(m: &Moment, tip: String) -> timeline::Moment {
+    let shape = if m.what == CHECKPOINT { Shape::Triangle } else { Shape::Diamond };
+    timeline::Moment { at: m.at, what: m.what.clone(), tip, shape }
 }
 
 fn moments_legend(page: &Page<'_>) -> Markup {

@@ -1,21 +1,22 @@
-//! The common parts of charts: scales, ticks, the frame with its grid, lines and marks.
+//! The common parts of charts: scales, ticks, the picture with its description, and the look of a condition (its color,
+//! dash and mark), which is the same in every chart.
 //!
-//! A chart fills the width of its container. Horizontal units are per cent of the width; lines are in a
-//! stretched inner picture with unstretched strokes, so that text and marks have the same size on a phone
-//! and on a desktop. Vertical units are pixels. Colors and dashes are classes of `page.css`. This file
-//! does not depend on the data.
-
-use std::fmt::Write;
+//! A chart fills the width of its container. Horizontal units are per cent of the width, vertical ones pixels. Colors and
+//! dashes are classes of `page.css`. Lines differ in three ways, so that they are distinguishable without color. The
+//! baseline is always the first; its twin has the same color, dashed. Next: the two kinds of charts, `intervals` and
+//! `timeline`.
 
 use maud::{Markup, html};
+use pgio_results::store::Manifest;
 
-/// Units across the stretched picture.
-const ACROSS: f64 = 1000.0;
+/// Colors of `page.css` beside the baseline's own.
+const COLORS: usize = 6;
+const DASHES: usize = 4;
 
 /// A scale is wider than the least number whose powers of ten and quotients are exact enough.
 const MIN_WIDTH: f64 = 1e-300;
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Scale {
     low: f64,
     high: f64,
@@ -85,7 +86,7 @@ fn logarithmic_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     choices.into_iter().find(fits).unwrap_or_else(|| with(&[1.0], 2))
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Axis {
     pub(super) scale: Scale,
     /// Values with their labels.
@@ -93,93 +94,34 @@ pub(super) struct Axis {
     pub(super) caption: String,
 }
 
-/// A chart's frame: what it is called, how high it is, its axes.
-#[derive(Debug, Clone)]
-pub(super) struct Frame {
-    /// Unique on the page.
-    pub(super) id: String,
-    pub(super) title: String,
-    /// A description of the chart for screen readers.
-    pub(super) description: String,
-    pub(super) height: f64,
-    pub(super) x: Axis,
-    pub(super) y: Axis,
-}
-
-impl Frame {
-    pub(super) fn x_at(&self, value: f64) -> f64 {
-        self.x.scale.at(value)
-    }
-
-    /// Pixels from the top.
-    pub(super) fn y_at(&self, value: f64) -> f64 {
-        self.height * (1.0 - self.y.scale.at(value))
-    }
-
-    /// The chart with its grid below `body`.
-    pub(super) fn draw(&self, body: &Markup) -> Markup {
-        let h = self.height;
-        let grid = html! {
-            g.grid {
-                @for (value, label) in &self.y.ticks {
-                    @let y = px(self.y_at(*value));
-                    line x1="0" x2="100%" y1=(y) y2=(y) {}
-                    text.tick x="-8" y=(y) dy="0.35em" text-anchor="end" { (label) }
-                }
-                @for (value, label) in &self.x.ticks {
-                    @let x = percent(self.x_at(*value));
-                    line x1=(x) x2=(x) y1="0" y2=(px(h)) {}
-                    text.tick x=(x) y=(px(h + 18.0)) text-anchor="middle" { (label) }
-                }
-            }
-        };
-        html! {
-            div.plot {
-                p.caption aria-hidden="true" { (self.y.caption) }
-                (picture(&self.id, &self.title, &self.description, h + 24.0, &html! {
-                    (grid) (body)
-                }))
-                p.caption.below aria-hidden="true" { (self.x.caption) }
-            }
-        }
-    }
-
-    /// A line through values, broken where one is missing; `class` gives its color and dash.
-    pub(super) fn line(&self, points: &[(f64, Option<f64>)], class: &str) -> Markup {
-        let mut d = String::new();
-        let mut pen_up = true;
-        for (x, y) in points {
-            let Some(y) = y.filter(|y| y.is_finite()) else {
-                pen_up = true;
-                continue;
-            };
-            let command = if pen_up { 'M' } else { 'L' };
-            // A value below the axis, such as a standby that is ahead of the last reading, stays in the frame.
-            let y = y.max(self.y.scale.low);
-            // Writing to a string cannot fail.
-            let _ = write!(d, "{command}{:.1} {:.1}", self.x_at(*x) * ACROSS, self.y_at(y));
-            pen_up = false;
-        }
-        html! { @if !d.is_empty() { path.line.(class) d=(d) {} } }
-    }
-
-    /// The stretched picture that lines are drawn in.
-    pub(super) fn lines(&self, lines: &Markup) -> Markup {
-        html! {
-            svg.lines width="100%" height=(px(self.height)) preserveAspectRatio="none"
-                viewBox={ "0 0 " (ACROSS) " " (px(self.height)) } { (lines) }
-        }
-    }
-}
-
 /// A picture with a description, reachable by keyboard.
-pub(super) fn picture(id: &str, title: &str, about: &str, height: f64, body: &Markup) -> Markup {
+pub(super) fn picture(id: &str, title: &str, about: &str, height: &str, body: &Markup) -> Markup {
     html! {
-        svg #(id) role="img" tabindex="0" width="100%" height=(px(height))
+        svg #(id) role="img" tabindex="0" width="100%" height=(height)
             aria-labelledby={ (id) "-title" } aria-describedby={ (id) "-desc" } {
             title #{ (id) "-title" } { (title) }
             desc #{ (id) "-desc" } { (about) }
             (body)
+        }
+    }
+}
+
+/// A name and a text above a strip of the chart. Both are text of the page, which the browser wraps.
+pub(super) struct Row<'a> {
+    pub(super) name: &'a str,
+    pub(super) text: String,
+    pub(super) strip: Markup,
+}
+
+/// Rows over a picture that is as high as all of them; each strip has this height.
+pub(super) fn rows(picture: &Markup, height: f64, rows: &[Row<'_>]) -> Markup {
+    html! {
+        div.rows {
+            (picture)
+            @for row in rows { div.row {
+                span.name { (row.name) } " " span.effect { (row.text) }
+                svg.strip width="100%" height=(px(height)) aria-hidden="true" { (row.strip) }
+            } }
         }
     }
 }
@@ -194,9 +136,95 @@ pub(super) fn px(value: f64) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
+#[derive(Debug)]
+pub(super) struct LineStyles(Vec<(String, LineStyle)>);
+
+/// The default is of the baseline, and of the only line in a chart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct LineStyle {
+    pub(super) color: usize,
+    pub(super) dash: usize,
+    mark: usize,
+}
+
+impl LineStyles {
+    pub(super) fn new(manifest: &Manifest) -> LineStyles {
+        let mut others = 0;
+        let look = |name: &str| {
+            if name == manifest.baseline {
+                return LineStyle::default();
+            }
+            if manifest.aa.as_deref() == Some(name) {
+                return LineStyle { color: 0, dash: 1, mark: 1 };
+            }
+            let n = others;
+            others += 1;
+            LineStyle { color: 1 + n % COLORS, dash: (n + n / COLORS) % DASHES, mark: n + 2 }
+        };
+        let names = manifest.conditions.iter().map(|c| c.name.clone());
+        let mut look = look;
+        LineStyles(names.map(|name| (name.clone(), look(&name))).collect())
+    }
+
+    pub(super) fn get(&self, condition: &str) -> LineStyle {
+        let found = self.0.iter().find(|(name, _)| name == condition);
+        found.map(|(_, look)| *look).unwrap_or_default()
+    }
+
+    /// The legend for the conditions of a chart.
+    pub(super) fn legend<'a>(&self, conditions: impl Iterator<Item = &'a str>) -> Markup {
+        html! {
+            ul.legend {
+                @for name in conditions {
+                    @let look = self.get(name);
+                    li {
+                        svg.key width="36" height="14" aria-hidden="true" {
+                            line.line.(look.class()) x1="0" x2="36" y1="7" y2="7" {}
+                            (look.mark(0.5, 7.0, ""))
+                        }
+                        (name)
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl LineStyle {
+    pub(super) fn class(self) -> String {
+        format!("c{} d{}", self.color, self.dash)
+    }
+
+    /// The same without dashes.
+    pub(super) fn solid(self) -> LineStyle {
+        LineStyle { dash: 0, ..self }
+    }
+
+    /// The mark at a place of a chart, with a text for the pointer that rests on it.
+    pub(super) fn mark(self, across: f64, y: f64, tip: &str) -> Markup {
+        const SHAPES: [&str; 6] = [
+            "M-5 0A5 5 0 1 1 5 0A5 5 0 1 1 -5 0Z",
+            "M-5.2 0A5.2 5.2 0 1 1 5.2 0A5.2 5.2 0 1 1 -5.2 0ZM-2.4 0A2.4 2.4 0 1 0 2.4 0A2.4 2.4 0 1 0 -2.4 0Z",
+            "M-4.5 -4.5H4.5V4.5H-4.5Z",
+            "M0 -5.5L5.5 4.5H-5.5Z",
+            "M0 -6L6 0L0 6L-6 0Z",
+            "M0 5.5L5.5 -4.5H-5.5Z",
+        ];
+        html! {
+            svg x=(percent(across)) y=(px(y)) class={ "mark c" (self.color) } {
+                path d=(SHAPES[self.mark % SHAPES.len()]) {
+                    @if !tip.is_empty() { title { (tip) } }
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pgio_results::store::ConditionInfo;
+    use pgio_results::test_support::manifest;
     use proptest::prelude::*;
 
     #[test]
@@ -215,25 +243,6 @@ mod tests {
         assert_eq!(bytes, [0.0, 1_048_576.0, 2_097_152.0]);
     }
 
-    #[test]
-    fn a_missing_value_breaks_the_line() {
-        let axis = |scale| Axis { scale, ticks: Vec::new(), caption: String::new() };
-        let frame = Frame {
-            id: "x".to_owned(),
-            title: String::new(),
-            description: String::new(),
-            height: 100.0,
-            x: axis(Scale::linear(0.0, 3.0)),
-            y: axis(Scale::linear(0.0, 10.0)),
-        };
-        let points = [(0.0, Some(0.0)), (1.0, None), (2.0, Some(10.0)), (3.0, Some(5.0))];
-        let drawn = frame.line(&points, "c1").into_string();
-        assert!(drawn.contains("d=\"M0.0 100.0M666.7 0.0L1000.0 50.0\""), "{drawn}");
-        assert!(frame.line(&[(0.0, None)], "c1").into_string().is_empty());
-        let below = frame.line(&[(0.0, Some(-9.0))], "c1").into_string();
-        assert!(below.contains("M0.0 100.0"), "{below}");
-    }
-
     proptest! {
         #[test]
         fn ticks_lie_inside_and_are_few(low in -1e6f64..1e6, width in 1e-3f64..1e6,
@@ -243,5 +252,23 @@ mod tests {
             let slack = width * 1e-6 + low.abs() * 1e-9;
             prop_assert!(ticks.iter().all(|t| *t >= low - slack && *t <= low + width + slack));
         }
+    }
+
+    #[test]
+    fn no_two_conditions_look_alike() {
+        let info = |i| ConditionInfo { name: format!("c{i}"), changes: Vec::new() };
+        let conditions: Vec<ConditionInfo> = (0..14).map(info).collect();
+        let manifest = Manifest {
+            baseline: "c0".to_owned(),
+            aa: Some("c1".to_owned()),
+            conditions,
+            ..manifest()
+        };
+        let looks = LineStyles::new(&manifest);
+        let mut seen: Vec<String> = (0..14).map(|i| looks.get(&format!("c{i}")).class()).collect();
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), 14);
+        assert_eq!(looks.get("c1").color, looks.get("c0").color);
     }
 }

@@ -6,10 +6,11 @@
 
 use maud::{Markup, html};
 
-use super::super::{format, sweep as tables};
+use super::super::{format, knee, sweep as tables};
 use super::page::{Page, Section};
-use super::svg::{Axis as Scaled, Frame, Scale, percent, px};
+use super::svg::{Axis as Scaled, Scale};
 use super::table;
+use super::timeline::{Dot, Line, Ring, Stroke, TimeLine};
 use crate::analysis::sweep::{Curve, CurvePoint, Estimate, KneePlace, SweepResult};
 use pgio_results::operation::Statistic;
 use pgio_results::sweep::{Axis, SweepKind, value_text};
@@ -25,7 +26,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let notes = swept.notes.iter().map(|note| format!("Note: {note}."));
     let body = html! {
         p { (sweep_kind_phrase(swept.kind)) (tables::middle(page.analysis).unwrap_or_default()) "." }
-        @for sentence in tables::knees(page.analysis) { p { (table::prose(&sentence)) } }
+        @for sentence in knee::knees(page.analysis) { p { (table::prose(&sentence)) } }
         @for note in notes { p.note { (table::prose(&note)) } }
         @for (n, axis) in (1..).zip(&swept.axes) { (axis_section(page, swept, n, axis)) }
         @if let Some(grid) = tables::grid(page.analysis, swept) { (table::render(&grid, "All cells")) }
@@ -45,7 +46,7 @@ fn sweep_kind_phrase(kind: SweepKind) -> &'static str {
 fn axis_section(page: &Page<'_>, swept: &SweepResult, n: usize, axis: &Axis) -> Markup {
     let curves: Vec<&Curve> = swept.curves_along(&axis.name).collect();
     let charts = [by_value(page, swept, n, axis, &curves), by_load(page, swept, n, axis, &curves)];
-    let has_knee = curves.iter().any(|c| knee_of(c).is_some());
+    let has_knee = curves.iter().any(|c| knee(c).is_some());
     html! {
         h3 { "Along " (axis.name) }
         (page.looks.legend(curves.iter().map(|c| c.condition.as_str())))
@@ -58,19 +59,8 @@ fn axis_section(page: &Page<'_>, swept: &SweepResult, n: usize, axis: &Axis) -> 
     }
 }
 
-fn knee_of(curve: &Curve) -> Option<&serde_json::Value> {
+fn knee(curve: &Curve) -> Option<&serde_json::Value> {
     curve.knee.as_ref().filter(|k| k.place == KneePlace::At).map(|k| &k.value)
-}
-
-/// A measured value of a curve.
-struct Dot<'a> {
-    x: f64,
-    y: f64,
-    /// Bounds across and down.
-    across: Option<(f64, f64)>,
-    down: Option<(f64, f64)>,
-    point: &'a CurvePoint,
-    tip: String,
 }
 
 fn bounds(e: &Estimate) -> Option<(f64, f64)> {
@@ -103,32 +93,22 @@ fn by_value(
     let drawn = curves.iter().map(|curve| {
         let points = curve.points.iter().enumerate().filter_map(|(at, point)| {
             let e = swept.cells[point.cell].metrics.get(primary)?;
-            Some(Dot {
-                x: place(at, point),
-                y: e.value,
-                across: None,
-                down: bounds(e),
-                point,
-                tip: tip(axis, curve, point, &value_of(e)),
-            })
+            let dot = dot(page, axis, curve, point, &shown_estimate(e));
+            let down = bounds(e).filter(|(low, _)| *low > 0.0);
+            Some(Dot { x: place(at, point), y: e.value, down, ..dot })
         });
         (*curve, points.collect::<Vec<_>>())
     });
-    let drawn: Vec<(&Curve, Vec<Dot<'_>>)> = drawn.collect();
+    let drawn: Vec<(&Curve, Vec<Dot>)> = drawn.collect();
     let unit = page.analysis.unit(primary);
-    let frame = Frame {
-        id: format!("sweep-value-{n}"),
-        title: format!("{} along {}", format::metric_name(primary), axis.name),
-        description: describe(&drawn),
-        height: HEIGHT,
-        x: Scaled { scale: x, ticks, caption: caption(axis) },
-        y: rates(&drawn, |d| (d.y, d.down), unit, format::metric_name(primary)),
-    };
-    Some(figure(page, &frame, &drawn))
+    let title = format!("{} along {}", format::metric_name(primary), axis.name);
+    let x = Scaled { scale: x, ticks, caption: caption(axis) };
+    let y = rates(&drawn, |d| (d.y, d.down), unit, format::metric_name(primary));
+    Some(chart(page, format!("sweep-value-{n}"), title, [x, y], drawn))
 }
 
 /// The value with its unit, and its mark if it is a lower bound.
-fn value_of(e: &Estimate) -> String {
+fn shown_estimate(e: &Estimate) -> String {
     format::marked(format::quantity(e.value, &e.unit), e.at_least)
 }
 
@@ -147,92 +127,82 @@ fn by_load(
         let points = curve.points.iter().filter_map(|point| {
             let metrics = &swept.cells[point.cell].metrics;
             let (x, y) = (metrics.get(rate)?, metrics.get(&*latency)?);
-            let (rate, time) = (value_of(x), value_of(y));
+            let what = format!("{} at {}", shown_estimate(x), shown_estimate(y));
             (y.value > 0.0).then(|| Dot {
                 x: x.value,
                 y: y.value,
                 across: bounds(x),
-                down: bounds(y),
-                point,
-                tip: tip(axis, curve, point, &format!("{rate} at {time}")),
+                down: bounds(y).filter(|(low, _)| *low > 0.0),
+                ..dot(page, axis, curve, point, &what)
             })
         });
         (*curve, points.collect::<Vec<_>>())
     });
-    let drawn: Vec<(&Curve, Vec<Dot<'_>>)> = drawn.collect();
+    let drawn: Vec<(&Curve, Vec<Dot>)> = drawn.collect();
     let dots = || drawn.iter().flat_map(|(_, dots)| dots);
     if dots().count() < 2 {
         return None;
     }
-    let reach = |d: &Dot<'_>| d.down.filter(|(low, _)| *low > 0.0).unwrap_or((d.y, d.y));
+    let reach = |d: &Dot| d.down.unwrap_or((d.y, d.y));
     let fastest = dots().map(|d| reach(d).0).fold(f64::MAX, f64::min);
     let slowest = dots().map(|d| reach(d).1).fold(f64::MIN, f64::max);
-    let y = Scale::logarithmic(fastest / 1.15, slowest * 1.15);
+    let scale = Scale::logarithmic(fastest / 1.15, slowest * 1.15);
     let unit = page.analysis.unit(rate);
-    let frame = Frame {
-        id: format!("sweep-load-{n}"),
-        title: format!("Latency against throughput along {}", axis.name),
-        description: describe(&drawn),
-        height: HEIGHT,
-        x: rates(&drawn, |d| (d.x, d.across), unit, format::metric_name(rate)),
-        y: Scaled {
-            scale: y,
-            ticks: below_caption(y.ticks(6), y).map(|v| (v, format::seconds(v))).collect(),
-            caption: format!("mean latency of a {class}"),
-        },
+    let x = rates(&drawn, |d| (d.x, d.across), unit, format::metric_name(rate));
+    let y = Scaled {
+        scale,
+        ticks: below_caption(scale.ticks(6), scale).map(|v| (v, format::seconds(v))).collect(),
+        caption: format!("mean latency of a {class}"),
     };
-    Some(figure(page, &frame, &drawn))
+    let title = format!("Latency against throughput along {}", axis.name);
+    Some(chart(page, format!("sweep-load-{n}"), title, [x, y], drawn))
 }
 
-fn figure(page: &Page<'_>, frame: &Frame, drawn: &[(&Curve, Vec<Dot<'_>>)]) -> Markup {
-    let line = |dots: &[Dot<'_>]| dots.iter().map(|d| (d.x, Some(d.y))).collect::<Vec<_>>();
-    let lines = html! { @for (curve, dots) in drawn {
-        (frame.line(&line(dots), &page.looks.get(&curve.condition).class()))
-    } };
-    html! {
-        figure.chart {
-            figcaption { (frame.title) }
-            (frame.draw(&html! {
-                (frame.lines(&lines))
-                @for (curve, dots) in drawn { @for dot in dots {
-                    (draw(page, frame, curve, dot))
-                } }
-            }))
-        }
+/// A point of a curve, without its value.
+fn dot(page: &Page<'_>, axis: &Axis, curve: &Curve, point: &CurvePoint, what: &str) -> Dot {
+    let is_knee = knee(curve) == Some(&point.value);
+    Dot {
+        look: page.looks.get(&curve.condition),
+        tip: tip(axis, curve, point, what),
+        ring: if is_knee { Ring::Knee } else { Ring::None },
+        ..Dot::default()
     }
 }
 
-fn draw(page: &Page<'_>, frame: &Frame, curve: &Curve, dot: &Dot<'_>) -> Markup {
-    let look = page.looks.get(&curve.condition);
-    let (x, y) = (frame.x_at(dot.x), frame.y_at(dot.y));
-    let inside = |v: f64| v.clamp(0.0, frame.height);
-    html! {
-        g class={ "interval c" (look.color) " open" } {
-            @if let Some((low, high)) = dot.across {
-                line x1=(percent(frame.x_at(low).max(0.0))) x2=(percent(frame.x_at(high)))
-                    y1=(px(y)) y2=(px(y)) {}
-            }
-            @if let Some((low, high)) = dot.down.filter(|(low, _)| *low > 0.0) {
-                line x1=(percent(x)) x2=(percent(x))
-                    y1=(px(inside(frame.y_at(low)))) y2=(px(inside(frame.y_at(high)))) {}
-            }
-        }
-        (look.mark(x, y, &dot.tip))
-        @if knee_of(curve) == Some(&dot.point.value) {
-            svg.knee x=(percent(x)) y=(px(y)) { circle r="9" { title { "knee: " (dot.tip) } } }
-        }
-    }
+fn chart(
+    page: &Page<'_>,
+    id: String,
+    title: String,
+    [x, y]: [Scaled; 2],
+    drawn: Vec<(&Curve, Vec<Dot>)>,
+) -> Markup {
+    let line = |(curve, dots): &(&Curve, Vec<Dot>)| Line {
+        label: curve.condition.clone(),
+        look: page.looks.get(&curve.condition),
+        stroke: Stroke::Normal,
+        points: dots.iter().map(|d| (d.x, Some(d.y))).collect(),
+    };
+    let tips = drawn.iter().flat_map(|(_, dots)| dots).map(|dot| dot.tip.as_str());
+    let tips = tips.collect::<Vec<_>>().join("; ");
+    let chart = TimeLine {
+        id,
+        caption: title.clone(),
+        title,
+        description: format!("{tips}. The table below has each value."),
+        height: HEIGHT,
+        x,
+        y,
+        lines: drawn.iter().map(line).collect(),
+        dots: drawn.into_iter().flat_map(|(_, dots)| dots).collect(),
+        ..TimeLine::default()
+    };
+    chart.draw()
 }
 
 /// `on, sessions 16: 4,031 commits/s at 3.97 ms`
 fn tip(axis: &Axis, curve: &Curve, point: &CurvePoint, what: &str) -> String {
     let unit = axis.unit.as_ref().map_or_else(String::new, |u| format!(" {u}"));
     format!("{}, {} {}{unit}: {what}", curve.condition, axis.name, value_text(&point.value))
-}
-
-fn describe(drawn: &[(&Curve, Vec<Dot<'_>>)]) -> String {
-    let all = drawn.iter().flat_map(|(_, dots)| dots).map(|dot| dot.tip.clone());
-    format!("{}. The table below has each value.", all.collect::<Vec<_>>().join("; "))
 }
 
 fn caption(axis: &Axis) -> String {
@@ -255,12 +225,12 @@ fn logarithmic(low: f64, high: f64) -> Scale {
 
 /// A scale for rates and their intervals; one that is far wider than its value runs off the chart.
 fn rates(
-    drawn: &[(&Curve, Vec<Dot<'_>>)],
-    of: impl Fn(&Dot<'_>) -> (f64, Option<(f64, f64)>),
+    drawn: &[(&Curve, Vec<Dot>)],
+    extent: impl Fn(&Dot) -> (f64, Option<(f64, f64)>),
     unit: &str,
     caption: String,
 ) -> Scaled {
-    let all = || drawn.iter().flat_map(|(_, dots)| dots).map(&of);
+    let all = || drawn.iter().flat_map(|(_, dots)| dots).map(&extent);
     let ends =
         all().map(|(value, interval)| interval.map_or(value, |(_, high)| high.min(value * 2.0)));
     let low = all().map(|(value, _)| value).fold(f64::MAX, f64::min);
@@ -292,7 +262,6 @@ mod tests {
 
     #[test]
     fn rates_start_at_zero_unless_some_would_lie_on_it() {
-        let point = CurvePoint { value: 1.into(), at: Some(1.0), cell: 0 };
         let curve = Curve {
             axis: String::new(),
             condition: String::new(),
@@ -302,8 +271,7 @@ mod tests {
             slope: None,
         };
         let lowest = |values: [f64; 2]| {
-            let dot =
-                |y| Dot { x: 1.0, y, across: None, down: None, point: &point, tip: String::new() };
+            let dot = |y| Dot { x: 1.0, y, ..Dot::default() };
             let drawn = [(&curve, values.map(dot).into())];
             rates(&drawn, |d| (d.y, d.down), "commits/s", String::new()).scale.bounds().0
         };

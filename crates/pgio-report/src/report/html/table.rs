@@ -140,7 +140,7 @@ mod tests {
             title: "T".to_owned(),
             columns: vec![Column::left("a"), Column::right("b")],
             rows: vec![vec!["x".to_owned(), "1\n2".to_owned()]],
-            notes: Vec::new(),
+            ..Table::default()
         };
         let drawn = render(&table, "").into_string();
         for part in [

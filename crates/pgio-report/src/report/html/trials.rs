@@ -3,11 +3,12 @@
 //! The chart shows what an interval hides: a drift over the experiment, a single outlier, and the trials
 //! that do not count (crossed out). Lines join the trials of a condition.
 
-use maud::{Markup, html};
+use maud::html;
 
 use super::super::format::{self, metric_name};
 use super::page::{Page, Section};
-use super::svg::{Axis, Frame, Scale, percent, px};
+use super::svg::{Axis, Scale};
+use super::timeline::{Dot, Line, Ring, Stroke, TimeLine};
 use crate::analysis::TrialStatus;
 use pgio_results::Trial;
 
@@ -16,41 +17,44 @@ const HEIGHT: f64 = 260.0;
 pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let metric = &page.analysis.primary_metric;
     let value = |t: &Trial| t.metrics.get(metric).and_then(|m| m.value).filter(|v| v.is_finite());
-    let of = |condition| -> Vec<(usize, f64)> {
+    let values = |condition| -> Vec<(usize, f64)> {
         page.trials(condition).filter_map(|(line, t)| Some((line, value(t)?))).collect()
     };
     let all: Vec<(&str, Vec<(usize, f64)>)> =
-        page.conditions().map(|name| (name, of(name))).filter(|(_, v)| !v.is_empty()).collect();
+        page.conditions().map(|name| (name, values(name))).filter(|(_, v)| !v.is_empty()).collect();
     let count: usize = all.iter().map(|(_, values)| values.len()).sum();
     if count < 2 {
         return None;
     }
-    let frame = frame(page, &all);
     let counts = |line: usize| page.statuses[line - 1] == TrialStatus::Counts;
-    let lines = html! { @for (name, values) in &all {
-        @let points: Vec<(f64, Option<f64>)> =
-            values.iter().filter(|(line, _)| counts(*line)).map(|(l, v)| (*l as f64, Some(*v))).collect();
-        (frame.line(&points, &format!("{} thin", page.looks.get(name).class())))
-    } };
-    let marks = html! { @for (name, values) in &all { @for (line, value) in values {
-        @let tip = tip(page, *line, name, *value);
-        @let (x, y) = (frame.x_at(*line as f64), frame.y_at(*value));
-        (page.looks.get(name).mark(x, y, &tip))
-        @if !counts(*line) { (crossed_out(x, y, &tip)) }
-    } } };
+    let mut chart = chart(page, &all);
+    for (name, values) in &all {
+        let look = page.looks.get(name);
+        let counted = values.iter().filter(|(line, _)| counts(*line));
+        let points = counted.map(|(line, value)| (*line as f64, Some(*value))).collect();
+        let label = (*name).to_owned();
+        chart.lines.push(Line { label, look, stroke: Stroke::Thin, points });
+        chart.dots.extend(values.iter().map(|(line, value)| Dot {
+            x: *line as f64,
+            y: *value,
+            look,
+            tip: tip(page, *line, name, *value),
+            ring: if counts(*line) { Ring::None } else { Ring::Crossed },
+            ..Dot::default()
+        }));
+    }
     let body = html! {
         p { "In order of execution; vertical lines separate blocks. "
             @if page.stored.manifest.sweep.is_some() { "Only trials at the middle point. " }
             @if page.has_left_out() { "Crossed-out trials do not count; the table of trials gives the reason." } }
-        figure.chart {
-            (page.looks.legend(all.iter().map(|(name, _)| *name)))
-            (frame.draw(&html! { (frame.lines(&lines)) (marks) }))
-        }
+        (page.looks.legend(all.iter().map(|(name, _)| *name)))
+        (chart.draw())
     };
     Some(Section { id: "trials", title: "Every trial", body })
 }
 
-fn frame(page: &Page<'_>, all: &[(&str, Vec<(usize, f64)>)]) -> Frame {
+/// The chart without its values.
+fn chart(page: &Page<'_>, all: &[(&str, Vec<(usize, f64)>)]) -> TimeLine {
     let values = || all.iter().flat_map(|(_, v)| v).map(|(_, value)| *value);
     let (low, high) = (values().fold(f64::MAX, f64::min), values().fold(f64::MIN, f64::max));
     // A scale that does not start at zero makes small differences visible.
@@ -65,7 +69,7 @@ fn frame(page: &Page<'_>, all: &[(&str, Vec<(usize, f64)>)]) -> Frame {
     let metric = &page.analysis.primary_metric;
     let unit = page.analysis.unit(metric);
     let trials = page.statuses.len() as f64;
-    Frame {
+    TimeLine {
         id: "trials-plot".to_owned(),
         title: format!("{} of every trial", metric_name(metric)),
         description: format!(
@@ -86,6 +90,7 @@ fn frame(page: &Page<'_>, all: &[(&str, Vec<(usize, f64)>)]) -> Frame {
             ticks: y.ticks(5).into_iter().map(|v| (v, format::bare(v, unit))).collect(),
             caption: metric_name(metric),
         },
+        ..TimeLine::default()
     }
 }
 
@@ -116,12 +121,4 @@ fn tip(page: &Page<'_>, line: usize, name: &str, value: f64) -> String {
         _ => ", does not count",
     };
     format!("trial {line}, {name}: {shown}{why}")
-}
-
-fn crossed_out(x: f64, y: f64, tip: &str) -> Markup {
-    html! {
-        svg.crossed x=(percent(x)) y=(px(y)) {
-            path d="M-8 -8L8 8M-8 8L8 -8" { title { (tip) } }
-        }
-    }
 }

@@ -7,23 +7,18 @@
 
 use maud::{Markup, html};
 
-use super::super::answers::operation;
+use super::super::summary::operation;
 use super::super::{explain, format};
-use super::look::clipped;
 use super::page::{Page, Section};
-use super::svg::{percent, picture, px};
+use super::svg::{Row, percent, picture, px, rows};
 use super::table;
 use crate::analysis::Condition;
 use pgio_results::waits::{GROUPS, WaitGroup};
 
 const BAR: f64 = 26.0;
-const ROW: f64 = 54.0;
-/// As in `forest`: the width of a character and of the narrowest chart.
-const CHARACTER_WIDTH: f64 = 7.0;
-const MIN_WIDTH: f64 = 320.0;
-
-/// Maximum characters of a name, so that the figure fits beside it.
-const MAX_NAME_CHARACTERS: usize = 30;
+/// The parts of a bar, as shares of the chart, that have room for the longest name, and for a letter, even on a phone.
+const NAME_SHARE: f64 = 0.4;
+const LETTER_SHARE: f64 = 0.05;
 
 /// A bar and its parts, in the common unit of the chart.
 struct Bar<'a> {
@@ -51,7 +46,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let body = html! {
         (legend(&shown_groups(bars)))
         div.charts {
-            @if let Some((class, bars)) = &main { (of_class(class, bars)) }
+            @if let Some((class, bars)) = &main { (class_figure(class, bars)) }
             @if !shares.is_empty() {
                 (figure("waits-all", "All of the sessions' time", &shares, 1.0, per_cent))
             }
@@ -71,7 +66,7 @@ pub(super) fn details(page: &Page<'_>) -> Option<Section> {
         @if !sentences.is_empty() { ul { @for text in &sentences { li { (table::prose(text)) } } } }
         @if !others.is_empty() {
             (legend(&shown_groups(others.iter().flat_map(|(_, bars)| bars))))
-            div.charts { @for (class, bars) in &others { (of_class(class, bars)) } }
+            div.charts { @for (class, bars) in &others { (class_figure(class, bars)) } }
         }
         (table::render(&table, "Where the time went"))
     };
@@ -87,7 +82,7 @@ fn main_and_others<'a>(page: &Page<'a>) -> (Option<ClassBars<'a>>, Vec<ClassBars
     (main, all)
 }
 
-fn of_class(class: &str, bars: &[Bar<'_>]) -> Markup {
+fn class_figure(class: &str, bars: &[Bar<'_>]) -> Markup {
     let longest = bars.iter().map(Bar::total).fold(0.0, f64::max);
     figure(&format!("waits-{class}"), &format!("Mean {class}"), bars, longest, format::seconds)
 }
@@ -154,52 +149,48 @@ fn figure(
             format!("{}: {}", b.name, parts.collect::<Vec<_>>().join(", "))
         })
         .collect();
-    let body = html! { @for (n, bar) in bars.iter().enumerate() {
-        (draw(bar, n as f64 * ROW, whole, &shown))
-    } };
+    let drawn = bars.iter().map(|bar| Row {
+        name: bar.name,
+        // A bar that always spans the chart needs no figure.
+        text: if whole == 1.0 { String::new() } else { shown(bar.total()) },
+        strip: strip(bar, whole, &shown),
+    });
+    let all: Vec<Row<'_>> = drawn.collect();
+    let about = format!("{}.", about.join(". "));
     html! {
         figure.chart {
             figcaption { (title) }
-            div.plot.forest {
-                (picture(id, title, &format!("{}.", about.join(". ")), bars.len() as f64 * ROW, &body))
-            }
+            div.plot.forest.bars { (rows(&picture(id, title, &about, "100%", &html! {}), BAR, &all)) }
         }
     }
 }
 
-fn draw(bar: &Bar<'_>, top: f64, whole: f64, shown: impl Fn(f64) -> String) -> Markup {
+fn strip(bar: &Bar<'_>, whole: f64, shown: impl Fn(f64) -> String) -> Markup {
     let mut from = 0.0;
     let mut parts = Vec::new();
     for (group, value) in &bar.parts {
         parts.push((*group, *value, from / whole, value / whole));
         from += value;
     }
-    let y = top + 20.0;
-    html! {
-        text.name x="0" y=(px(top + 14.0)) {
-            (clipped(bar.name, MAX_NAME_CHARACTERS))
-            // A bar that always spans the chart needs no figure.
-            @if whole != 1.0 { tspan.effect dx="8" { (shown(bar.total())) } }
-        }
-        g.bar {
-            @for (group, value, at, width) in parts {
-                rect.(class(group)) x=(percent(at)) width=(percent(width)) y=(px(y)) height=(px(BAR)) {
-                    title { (bar.name) ": " (group.title()) " " (shown(value)) }
-                }
-                @if let Some(label) = label(group, width) {
-                    text x=(percent(at + width / 2.0)) y=(px(y + BAR / 2.0)) dy="0.35em"
-                        text-anchor="middle" { (label) }
-                }
+    html! { g.bar {
+        @for (group, value, at, width) in parts {
+            rect.(class(group)) x=(percent(at)) width=(percent(width)) y="0" height=(px(BAR)) {
+                title { (bar.name) ": " (group.title()) " " (shown(value)) }
+            }
+            @if let Some(label) = label(group, width) {
+                text x=(percent(at + width / 2.0)) y=(px(BAR / 2.0)) dy="0.35em" text-anchor="middle" { (label) }
             }
         }
-    }
+    } }
 }
 
-/// The name if it fits even on a phone, else the letter if it fits.
+/// The name if it fits, else the letter if that does.
 fn label(group: WaitGroup, width: f64) -> Option<&'static str> {
-    let room =
-        |text: &str| width * MIN_WIDTH >= text.chars().count() as f64 * CHARACTER_WIDTH + 6.0;
-    [group.title(), letter(group)].into_iter().find(|text| room(text))
+    match width {
+        w if w >= NAME_SHARE => Some(group.title()),
+        w if w >= LETTER_SHARE => Some(letter(group)),
+        _ => None,
+    }
 }
 
 fn letter(group: WaitGroup) -> &'static str {

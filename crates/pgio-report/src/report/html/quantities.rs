@@ -7,13 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::report::format;
-use crate::report::html::page::Page;
+use super::super::format;
+use super::page::Page;
+use super::timeline::Points;
 use pgio_results::series::Track;
 use pgio_results::units::human;
-
-/// Values over the seconds of a window.
-pub(super) type Points = Vec<(f64, Option<f64>)>;
 
 const BINS: usize = 150;
 /// Maximum number of charts, without those of the standbys; the series files have the rest.

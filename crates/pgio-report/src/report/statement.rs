@@ -1,19 +1,20 @@
-//! The answer about one condition in a few words, for people who will read one cell:
-//! `costs about half of the commits: shown (5 % risk for all conditions)`.
+//! What an analysis says about one condition, made in one place: a claim, its size with the interval, how certain it
+//! is, and the reasons to qualify it.
 //!
-//! The words follow from the verdict and its interval alone and claim no more than these: a size is named only if the
-//! whole interval is near it, else the nearest one that the whole interval exceeds or stays below. `sentence` says the
-//! same with figures. Next: `answers` has the table.
+//! Every format takes one of two forms. [`Statement::short`] is for a cell and a line of the terminal:
+//! `costs about half of the commits: shown (5 % risk for all conditions)`. [`Statement::long`] adds the figures, for a
+//! reader who has no table beside it. A claim follows from the verdict and its interval alone: a size is named in words
+//! only if the whole interval is near it, else the nearest one that the whole interval exceeds or stays below.
+//! [`effect`] is the cell of a table with figures. Next: `lead` has the first lines of a report.
 
-use std::collections::BTreeMap;
-
-use super::{format, margin, outcomes};
+use super::format::{self, ChangeText, NONE};
+use super::{lead, margin};
 use crate::analysis::shares::failed_more;
 use crate::analysis::{ALPHA, Analysis, Comparison, Decision, Finding, STALLS, State, Verdict};
 use pgio_results::danger::Danger;
 use pgio_results::metrics::Direction;
 
-/// The answer about the baseline.
+/// The claim about the baseline.
 pub(super) const BASELINE: &str = "the baseline";
 /// The certainty of a verdict if no check contradicts it and the servers were started often enough.
 const CERTAIN: &str = "certain";
@@ -37,24 +38,142 @@ const NAMED_SHARES: [(f64, &str); 8] = [
 const TOLERANCE: f64 = 0.04;
 const RELATIVE_TOLERANCE: f64 = 0.2;
 
-/// What the interval of a change allows to be said about its size.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Size {
-    About(&'static str),
-    AtLeast(&'static str),
-    AtMost(&'static str),
-    /// At least this many times as much.
-    Times(f64),
-    Unclear,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement {
+    condition: String,
+    pub(super) claim: Claim,
+    /// The change of the primary metric and its interval; of what was compared in enough blocks alone.
+    pub(super) size: Option<ChangeText>,
+    /// `commits/s −53.5 % [−55.3, −51.4] against local, 6 blocks`; may be empty.
+    figures: String,
+    /// `shown (5 % risk for all conditions), and it matters`; may be empty.
+    certainty: String,
+    /// What qualifies the claim: that it stalls or failed, that several causes are possible, what it endangers.
+    reasons: Vec<String>,
+    /// What only the long form has: how many blocks would decide, by which interval an effect does not matter.
+    details: Vec<String>,
 }
 
-/// The answer in words, with what the condition endangers.
-pub fn answer(analysis: &Analysis, condition: &str) -> String {
-    let text = judgment(analysis, condition);
-    match danger(analysis, condition) {
-        Some(danger) => format!("{text}; {danger}"),
-        None => text,
+/// What is claimed, and on which ground.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// A difference: `costs at least half of the commits`
+    Differs(String),
+    /// None beyond the margin: `no difference above 5 %`
+    Within(String),
+    /// Nothing: `not decided`, `undecided: 4 of 6 blocks valid`, `the baseline`
+    Open(String),
+    /// No trial counts; for the long form with the reason, in a clause of its own.
+    Failed { what: String, clause: String },
+}
+
+impl Claim {
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Claim::Differs(text) | Claim::Within(text) | Claim::Open(text) => text,
+            Claim::Failed { what, .. } => what,
+        }
     }
+}
+
+impl Statement {
+    /// The primary metric's verdict on one condition.
+    pub fn new(analysis: &Analysis, condition: &str) -> Statement {
+        let mut statement = Statement {
+            condition: condition.to_owned(),
+            claim: Claim::Open(BASELINE.to_owned()),
+            size: None,
+            figures: String::new(),
+            certainty: String::new(),
+            reasons: Vec::new(),
+            details: Vec::new(),
+        };
+        if condition != analysis.baseline {
+            match analysis.primary(condition) {
+                Some(c) => statement.judge(analysis, c),
+                None => statement.claim = Claim::Open("not compared".to_owned()),
+            }
+        }
+        statement.reasons.extend(danger(analysis, condition).map(|danger| danger.to_string()));
+        statement
+    }
+
+    /// A few words for one cell, with what the condition endangers.
+    pub fn short(&self) -> String {
+        let certainty = Some(&self.certainty).filter(|text| !text.is_empty());
+        let certainty = certainty.map_or_else(String::new, |text| format!(": {text}"));
+        format!("{}{certainty}{}", self.claim.text(), appended(&self.reasons))
+    }
+
+    /// A sentence that stands alone.
+    pub fn long(&self) -> String {
+        let named = || format!("{}: {}", self.condition, self.claim.text());
+        let mut text = match &self.claim {
+            Claim::Failed { clause, .. } => clause.clone(),
+            Claim::Differs(_) | Claim::Within(_) | Claim::Open(_) => named(),
+        };
+        if !self.figures.is_empty() {
+            text += &format!(", {}", self.figures);
+        }
+        if !self.certainty.is_empty() {
+            text += &format!(": {}", self.certainty);
+        }
+        text + &appended(&self.details) + &appended(&self.reasons) + "."
+    }
+
+    fn judge(&mut self, analysis: &Analysis, c: &Comparison) {
+        let described = analysis.condition(&c.condition);
+        let needed = c.blocks_needed.map(|n| margin::blocks_and_time(analysis, n));
+        if let Some(d) = described.filter(|d| d.state != State::Measured)
+            && let Some(what) = lead::instead_of_effect(analysis, d)
+        {
+            self.claim = match lead::clause(analysis, d) {
+                Some(clause) => Claim::Failed { what, clause },
+                None => Claim::Open(what),
+            };
+            if d.state == State::Undecided {
+                self.details.extend(needed.map(|blocks| format!("{blocks} needed")));
+                self.details.extend(margin::decided_by(analysis, c));
+            }
+            return;
+        }
+        let is_aa = analysis.is_aa(&c.condition);
+        (self.claim, self.certainty) = claim(analysis, c, is_aa);
+        match c.verdict {
+            Verdict::NotApplicable | Verdict::NotJudged => return,
+            Verdict::TooFewBlocks => {
+                self.details.extend(needed.map(|blocks| format!("{blocks} needed")));
+            }
+            Verdict::NoDifference if !is_aa => self.details.extend(
+                needed.map(|blocks| format!("{blocks} needed to detect the planned effect")),
+            ),
+            _ => {}
+        }
+        if c.verdict != Verdict::TooFewBlocks {
+            self.size = c.ratio.map(|r| format::change_as_known(r, c.interval, c.bound));
+        }
+        if let Some(size) = &self.size {
+            let (metric, blocks) =
+                (format::metric_name(&c.metric), format::counted(c.blocks, "block"));
+            self.figures = format!("{metric} {size} against {}, {blocks}", analysis.baseline);
+        }
+        let cut_off = "the window's end cut off operations, so this is a bound";
+        self.details.extend(c.bound.map(|_| cut_off.to_owned()));
+        self.details.extend(margin::decided_by(analysis, c));
+        if is_aa {
+            return;
+        }
+        self.reasons.extend(stalls(analysis, &c.condition).then(|| "it stalls".to_owned()));
+        let failed = described.and_then(failed_more);
+        self.reasons.extend(failed.map(|share| format!("it {}", lead::failed_in(share))));
+        let factors = described.map_or(0, |d| d.factors.len());
+        let together = || format!("the effect of {} treatments together", format::small(factors));
+        self.reasons.extend((factors > 1 && c.verdict.is_decided()).then(together));
+    }
+}
+
+fn appended(parts: &[String]) -> String {
+    parts.iter().map(|part| format!("; {part}")).collect()
 }
 
 /// What the condition endangers; the twin does what the baseline does.
@@ -68,72 +187,59 @@ pub(super) fn marked_name(analysis: &Analysis, condition: &str) -> String {
     format!("{condition}{mark}")
 }
 
-/// `Unsafe: under `off` a crash can lose acknowledged commits.`
-pub(super) fn unsafe_conditions(analysis: &Analysis) -> Option<String> {
-    let names = analysis.conditions.iter().map(|c| c.name.as_str());
-    let own: Vec<&str> = names.filter(|name| !analysis.is_aa(name)).collect();
-    let mut by_danger: BTreeMap<Danger, Vec<&str>> = BTreeMap::new();
-    for name in &own {
-        if let Some(danger) = danger(analysis, name) {
-            by_danger.entry(danger).or_default().push(name);
-        }
-    }
-    let parts = by_danger.iter().rev().map(|(danger, names)| {
-        let under = match names.len() {
-            n if n == own.len() => "every condition".to_owned(),
-            _ => names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "),
-        };
-        format!("under {under} {}", danger.what())
-    });
-    let parts: Vec<String> = parts.collect();
-    (!parts.is_empty()).then(|| format!("Unsafe: {}.", parts.join("; ")))
-}
-
-fn judgment(analysis: &Analysis, condition: &str) -> String {
-    if condition == analysis.baseline {
-        return BASELINE.to_owned();
-    }
-    let Some(c) = analysis.primary(condition) else { return "not compared".to_owned() };
-    let described = analysis.condition(condition);
-    if let Some(d) = described.filter(|d| d.state != State::Measured)
-        && let Some(instead) = outcomes::instead_of_effect(analysis, d)
-    {
-        return instead;
-    }
-    let mut text = match c.verdict {
-        Verdict::TooFewBlocks => "undecided: too few blocks".to_owned(),
-        Verdict::NotApplicable | Verdict::NotJudged => return "cannot be compared".to_owned(),
-        _ if analysis.is_aa(condition) => return describe_twin(c),
-        Verdict::NoDifference => no_difference(analysis, c),
-        Verdict::Slower | Verdict::Faster | Verdict::Higher | Verdict::Lower => {
-            format!("{}: {}", change(analysis, c), certainty(analysis, c))
-        }
-    };
-    if stalls(analysis, condition) {
-        text += "; it stalls";
-    }
-    if let Some(share) = described.and_then(failed_more) {
-        text += &format!("; it {}", outcomes::failed_in(share));
-    }
-    let factors = described.map_or(0, |d| d.factors.len());
-    if factors > 1 && c.verdict.is_decided() {
-        text += &format!("; the effect of {} treatments together", format::small(factors));
-    }
-    text
-}
-
 pub(super) fn stalls(analysis: &Analysis, condition: &str) -> bool {
     let is_it = |f: &Finding| f.id == STALLS && f.condition.as_deref() == Some(condition);
     analysis.checks.iter().any(is_it)
 }
 
-fn describe_twin(c: &Comparison) -> String {
-    if c.verdict.is_decided() {
-        "differs from itself: distrust this experiment".to_owned()
-    } else if c.bound.is_some() {
-        "the baseline again: only a bound is known".to_owned()
-    } else {
-        "the baseline again".to_owned()
+/// `−53.5 % [−55.0, −51.9]`, or `~` where no difference was detected; of conditions and of factors.
+pub(super) fn effect(c: &Comparison, is_aa: bool) -> String {
+    let known = |ratio| format::change_as_known(ratio, c.interval, c.bound);
+    match (c.verdict, c.ratio) {
+        (Verdict::NotApplicable, _) => NONE.to_owned(),
+        (Verdict::TooFewBlocks, _) => {
+            format!("~ {}{}", format::counted(c.blocks, "block"), needed_blocks(c, is_aa))
+        }
+        (_, None) => "~".to_owned(),
+        (verdict, Some(ratio)) if verdict.is_decided() => known(ratio).to_string(),
+        (_, Some(ratio)) if c.bound.is_some() => format!("~ {}", known(ratio)),
+        (_, Some(ratio)) => {
+            let interval = known(ratio).interval.unwrap_or_default();
+            format!("~ {interval}{}", needed_blocks(c, is_aa))
+        }
+    }
+}
+
+/// How many blocks detect the planned effect, on a separate line. Empty for the twin, which has no
+/// effect to detect.
+pub(super) fn needed_blocks(c: &Comparison, is_aa: bool) -> String {
+    match c.blocks_needed {
+        Some(n) if !is_aa => format!("\n({} needed)", format::counted(n as usize, "block")),
+        _ => String::new(),
+    }
+}
+
+/// The claim and its certainty.
+fn claim(analysis: &Analysis, c: &Comparison, is_aa: bool) -> (Claim, String) {
+    let open = |claim: &str, why: String| (Claim::Open(claim.to_owned()), why);
+    match c.verdict {
+        Verdict::TooFewBlocks => open("undecided: too few blocks", String::new()),
+        Verdict::NotApplicable | Verdict::NotJudged => {
+            let zero = || format!("{} is zero in some block", format::metric_name(&c.metric));
+            let why = c.warnings.first().filter(|_| c.ratio.is_none()).cloned();
+            open("cannot be compared", why.unwrap_or_else(zero))
+        }
+        verdict if is_aa && verdict.is_decided() => {
+            open("differs from itself", "distrust this experiment".to_owned())
+        }
+        _ if is_aa => {
+            let bound = c.bound.map_or("", |_| "only a bound is known");
+            open("the baseline again", bound.to_owned())
+        }
+        Verdict::NoDifference => no_difference(analysis, c),
+        Verdict::Slower | Verdict::Faster | Verdict::Higher | Verdict::Lower => {
+            (Claim::Differs(change(analysis, c)), certainty(analysis, c))
+        }
     }
 }
 
@@ -170,7 +276,7 @@ fn certainty(analysis: &Analysis, c: &Comparison) -> String {
 fn is_certain(analysis: &Analysis, c: &Comparison) -> bool {
     let starts = |name: &str| analysis.condition(name).map_or(0, |c| c.server_starts);
     let fewest = starts(&c.condition).min(starts(&analysis.baseline));
-    fewest >= MIN_STARTS && outcomes::busy_trials(analysis) == 0
+    fewest >= MIN_STARTS && lead::busy_trials(analysis) == 0
 }
 
 fn fails_more(analysis: &Analysis, c: &Comparison) -> bool {
@@ -178,19 +284,15 @@ fn fails_more(analysis: &Analysis, c: &Comparison) -> bool {
 }
 
 /// How large a difference may have been missed, in the direction that is worse.
-fn no_difference(analysis: &Analysis, c: &Comparison) -> String {
+fn no_difference(analysis: &Analysis, c: &Comparison) -> (Claim, String) {
     if let (Some(Decision::DoesNotMatter), Some(share), false) =
         (c.decision, c.margin, is_distrusted(analysis))
     {
-        // The tests are those of this comparison alone.
+        // The tests are of this comparison alone.
         let shown = if fails_more(analysis, c) { COMPLETED } else { "shown" };
-        let risk = margin::share(ALPHA);
-        return format!("no difference above {}: {shown} ({risk} risk each)", margin::share(share));
+        let claim = format!("no difference above {}", margin::share(share));
+        return (Claim::Within(claim), format!("{shown} ({} risk each)", margin::share(ALPHA)));
     }
-    let open = match c.decision {
-        Some(Decision::Undecided) => ", whether it matters is open",
-        _ => "",
-    };
     let direction = direction(analysis, c);
     let (less, more) =
         (c.interval.low.map(|low| 1.0 - low), c.interval.high.map(|high| high - 1.0));
@@ -199,21 +301,33 @@ fn no_difference(analysis: &Analysis, c: &Comparison) -> String {
         Direction::LowerIsFaster => more.map(|share| ("a rise", share)),
         Direction::Neutral => less.zip(more).map(|(l, m)| ("a change", l.max(m))),
     };
-    match missed {
-        Some((what, share)) if share > 0.0 => {
-            format!("not decided: {what} of up to {} is possible{open}", format::size(share))
-        }
-        Some((what, _)) => format!("not decided: {what} is unlikely{open}"),
-        None => format!("not decided{open}"),
-    }
+    let possible = missed.map(|(what, share)| match share {
+        share if share > 0.0 => format!("{what} of up to {} is possible", format::size(share)),
+        _ => format!("{what} is unlikely"),
+    });
+    let is_open = c.decision == Some(Decision::Undecided);
+    let open = is_open.then(|| "whether it matters is open".to_owned());
+    let parts: Vec<String> = possible.into_iter().chain(open).collect();
+    (Claim::Open("not decided".to_owned()), parts.join(", "))
 }
 
 fn direction(analysis: &Analysis, c: &Comparison) -> Direction {
     analysis.definition(&c.metric).map_or(Direction::Neutral, |def| def.direction)
 }
 
-/// The decided change, without how sure it is.
-pub(super) fn change(analysis: &Analysis, c: &Comparison) -> String {
+/// What the interval of a change allows to be said about its size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Size {
+    About(&'static str),
+    AtLeast(&'static str),
+    AtMost(&'static str),
+    /// At least this many times as much.
+    Times(f64),
+    Unclear,
+}
+
+/// The decided change.
+fn change(analysis: &Analysis, c: &Comparison) -> String {
     let grows = c.ratio.is_some_and(|r| r > 1.0);
     let size = size(grows, c.interval.low, c.interval.high);
     let rate = format::rate_name(&c.metric);
@@ -288,12 +402,14 @@ mod tests {
     use super::*;
     use crate::analysis::analyze;
     use crate::analysis::test_support::{demo, experiment, failing, trial};
+    use crate::report::lead::in_one_sentence;
     use pgio_results::Check;
     use pgio_results::change::Change;
     use pgio_results::store::StoredExperiment;
     use proptest::prelude::*;
 
-    fn of(low: f64, high: f64) -> Size {
+    /// The size of an interval with both sides.
+    fn within(low: f64, high: f64) -> Size {
         size(low > 1.0, Some(low), Some(high))
     }
 
@@ -303,7 +419,7 @@ mod tests {
 
     fn answers(stored: &StoredExperiment) -> Vec<String> {
         let analysis = analyze(stored);
-        analysis.conditions.iter().map(|c| answer(&analysis, &c.name)).collect()
+        analysis.conditions.iter().map(|c| Statement::new(&analysis, &c.name).short()).collect()
     }
 
     /// The rate of the trials of one condition, times a factor.
@@ -321,13 +437,17 @@ mod tests {
 
     #[test]
     fn a_size_in_words_holds_for_the_whole_interval() {
-        assert_eq!(of(0.48, 0.53), Size::About("half"));
-        assert_eq!(of(0.45, 0.481), Size::AtLeast("half"));
-        assert_eq!(of(0.2, 0.45), Size::AtLeast("half"));
-        assert_eq!(of(0.93, 0.98), Size::AtMost("a tenth"));
-        assert_eq!(of(0.05, 0.99), Size::Unclear);
-        assert_eq!(of(1.24, 1.27), Size::About("a quarter"));
-        assert_eq!(of(3.2, 9.0), Size::Times(3.0));
+        for (low, high, expected) in [
+            (0.48, 0.53, Size::About("half")),
+            (0.45, 0.481, Size::AtLeast("half")),
+            (0.2, 0.45, Size::AtLeast("half")),
+            (0.93, 0.98, Size::AtMost("a tenth")),
+            (0.05, 0.99, Size::Unclear),
+            (1.24, 1.27, Size::About("a quarter")),
+            (3.2, 9.0, Size::Times(3.0)),
+        ] {
+            assert_eq!(within(low, high), expected);
+        }
         assert_eq!(size(true, Some(1.4), None), Size::AtLeast("a third"));
         assert_eq!(size(false, None, Some(0.97)), Size::Unclear);
     }
@@ -344,44 +464,40 @@ mod tests {
         stored.manifest.conditions.iter_mut().find(|c| c.name == "on").unwrap().changes =
             vec![change];
         let all = answers(&stored);
-        let unsafe_text = "; unsafe: a power cut can corrupt the cluster";
-        assert!(all[3].starts_with("brings at least") && all[3].ends_with(unsafe_text), "{all:?}");
+        let price = "unsafe: a power cut can corrupt the cluster";
+        assert!(all[3].starts_with("brings at least") && all[3].ends_with(price), "{all:?}");
         assert!(all[..3].iter().all(|text| !text.contains("power cut")), "{all:?}");
         let analysis = analyze(&stored);
-        let sentence = crate::report::sentence::sentence(&analysis, "on");
-        let first = crate::report::lead::in_one_sentence(&analysis).unwrap();
-        assert!(first.contains("many commits (unsafe)"), "{first}");
-        assert!(
-            sentence.ends_with(" It is unsafe: a power cut can corrupt the cluster."),
-            "{sentence}"
-        );
+        let sentence = Statement::new(&analysis, "on").long();
+        assert!(sentence.ends_with(&format!("; {price}.")), "{sentence}");
+        let first = in_one_sentence(&analysis).unwrap();
+        assert!(first.contains(&format!("many commits ({price})")), "beside the gain: {first}");
+        assert_eq!(first.matches("nsafe").count(), 1, "said once: {first}");
         // Commits that nobody has but the primary are lost at a failover, if a standby would have had them.
         let conditions = &mut stored.manifest.conditions;
         conditions[0].changes = vec![Change::server("synchronous_commit", "local")];
         let names = "setting.synchronous_standby_names".to_owned();
-        let of_baseline = |stored: &StoredExperiment| answers(stored).remove(0);
+        let baseline = |stored: &StoredExperiment| answers(stored).remove(0);
         for t in &mut stored.trials {
             t.telemetry = None;
             std::sync::Arc::make_mut(&mut t.environment).insert(names.clone(), String::new());
         }
-        assert_eq!(of_baseline(&stored), "the baseline");
+        assert_eq!(baseline(&stored), "the baseline");
         for t in &mut stored.trials {
             std::sync::Arc::make_mut(&mut t.environment).insert(names.clone(), "s1".to_owned());
         }
         let expected = "the baseline; unsafe: a failover can lose acknowledged commits";
-        assert_eq!(of_baseline(&stored), expected);
+        assert_eq!(baseline(&stored), expected);
         // Its rate is not what a failover can lose.
-        let cell = &crate::report::answers::answers(&analyze(&stored)).unwrap().rows[0][1];
+        let cell = &crate::report::summary::answers(&analyze(&stored)).unwrap().rows[0][1];
         assert!(
             cell.starts_with("the baseline: ") && cell.ends_with("acknowledged commits"),
             "{cell}"
         );
-        // Once beside the gain, and in the row.
         let analysis = analyze(&stored);
-        let both = "Unsafe: under `on` a power cut can corrupt the cluster; under `local` a failover can lose \
-                    acknowledged commits.";
-        let sentence = crate::report::lead::in_one_sentence(&analysis).unwrap();
-        assert!(sentence.ends_with(both), "{sentence}");
+        let first = in_one_sentence(&analysis).unwrap();
+        let rest = " Unsafe: under `local` a failover can lose acknowledged commits.";
+        assert!(first.contains(&format!("({price})")) && first.ends_with(rest), "{first}");
         for rows in [
             crate::report::summary(&analysis, "x").tables.remove(0).rows,
             crate::report::comparison::primary(&analysis).rows,
@@ -393,7 +509,13 @@ mod tests {
 
     #[test]
     fn a_server_that_is_configured_unsafely_is_said_to_be() {
-        let of = |name: &str, value: &str, pinned: &str| {
+        let power_cut = " Unsafe: under every condition a power cut can corrupt the cluster.";
+        let crash = " Unsafe: under every condition a crash can lose acknowledged commits.";
+        for (name, value, pinned, expected) in [
+            ("data.mount", "ext4 rw,nobarrier on /srv", "on", power_cut),
+            ("host.kernel", "6", "off", crash),
+            ("setting.synchronous_commit", "off", "on", ""),
+        ] {
             let mut stored = demo();
             for t in &mut stored.trials {
                 let facts = std::sync::Arc::make_mut(&mut t.environment);
@@ -403,35 +525,39 @@ mod tests {
             for condition in &mut stored.manifest.conditions {
                 condition.changes.clear();
             }
-            unsafe_conditions(&analyze(&stored))
+            let first = in_one_sentence(&analyze(&stored)).unwrap();
+            assert_eq!(first.split_once('.').unwrap().1, expected, "{first}");
+        }
+    }
+
+    #[test]
+    fn the_answer_follows_from_margin_twin_direction_and_blocks() {
+        let margin = |share| {
+            let mut stored = demo();
+            stored.manifest.rules.matters = Some(share);
+            stored
         };
-        let text = "Unsafe: under every condition a power cut can corrupt the cluster.";
-        assert_eq!(of("data.mount", "ext4 rw,nobarrier on /srv", "on").as_deref(), Some(text));
-        let commits = "Unsafe: under every condition a crash can lose acknowledged commits.";
-        assert_eq!(of("host.kernel", "6", "off").as_deref(), Some(commits));
-        assert_eq!(of("setting.synchronous_commit", "off", "on"), None);
-    }
-
-    #[test]
-    fn a_margin_decides_what_matters() {
-        let mut stored = demo();
-        stored.manifest.rules.matters = Some(0.05);
-        let all = answers(&stored);
-        assert!(all[3].ends_with("for all conditions), and it matters"), "{all:?}");
-        stored.manifest.rules.matters = Some(0.2);
-        assert_eq!(answers(&stored)[2], "no difference above 20 %: shown (5 % risk each)");
-    }
-
-    #[test]
-    fn no_answer_is_certain_if_the_twin_differs() {
-        let all = answers(&with_factor("local-aa", 0.5));
-        assert_eq!(all[1], "differs from itself: distrust this experiment");
-        assert!(all[3].contains(": doubtful"), "{all:?}");
+        let mut short = demo();
+        short
+            .trials
+            .retain(|t| t.place.as_ref().is_some_and(|p| p.condition != "on" || p.block <= 2));
+        let excluded = "no difference above 20 %: shown (5 % risk each)";
+        for (stored, at, part) in [
+            (margin(0.05), 3, "for all conditions), and it matters"),
+            (margin(0.2), 2, excluded),
+            (with_factor("local-aa", 0.5), 1, "differs from itself: distrust this experiment"),
+            (with_factor("local-aa", 0.5), 3, ": doubtful"),
+            (with_factor("on", 10.0), 3, "brings at least "),
+            (short, 3, "undecided: "),
+        ] {
+            let all = answers(&stored);
+            assert!(all[at].contains(part), "{part}: {all:?}");
+        }
     }
 
     #[test]
     fn certain_needs_three_starts_of_the_servers_and_a_quiet_machine() {
-        let of = |starts: i64, busy: bool| {
+        let answer = |starts: i64, busy: bool| {
             let mut stored = demo();
             for t in &mut stored.trials {
                 t.server.started = Some(i64::from(t.place.as_ref().unwrap().block) % starts);
@@ -440,8 +566,8 @@ mod tests {
             stored.trials[3].checks.extend(busy.then_some(check));
             answers(&stored).remove(3)
         };
-        assert!(of(3, false).ends_with(": certain"), "{}", of(3, false));
-        for open in [of(2, false), of(3, true)] {
+        assert!(answer(3, false).ends_with(": certain"), "{}", answer(3, false));
+        for open in [answer(2, false), answer(3, true)] {
             assert!(open.ends_with(": shown (5 % risk for all conditions)"), "{open}");
         }
         let mut stored = demo();
@@ -483,24 +609,9 @@ mod tests {
         };
         let stored = experiment(&["local", "x"], (1..=20).flat_map(block).collect());
         let analysis = analyze(&stored);
-        assert!(!answer(&analysis, "x").contains("stalls"), "{}", answer(&analysis, "x"));
+        let x = Statement::new(&analysis, "x").short();
+        assert!(!x.contains("stalls"), "{x}");
         assert!(stalls(&analysis, "local"));
-    }
-
-    #[test]
-    fn a_higher_rate_is_worded_as_a_gain() {
-        let all = answers(&with_factor("on", 10.0));
-        assert!(all[3].starts_with("brings at least "), "{all:?}");
-    }
-
-    #[test]
-    fn a_condition_without_enough_blocks_is_undecided() {
-        let mut stored = demo();
-        stored
-            .trials
-            .retain(|t| t.place.as_ref().is_some_and(|p| p.condition != "on" || p.block <= 2));
-        let all = answers(&stored);
-        assert!(all[3].starts_with("undecided: "), "{all:?}");
     }
 
     proptest! {
@@ -510,7 +621,7 @@ mod tests {
             let high = low * width;
             prop_assume!(low > 1.0 || high < 1.0);
             let ends = if low > 1.0 { [low - 1.0, high - 1.0] } else { [1.0 - high, 1.0 - low] };
-            match of(low, high) {
+            match within(low, high) {
                 Size::About(name) => {
                     let named = share_of(name);
                     prop_assert!(ends.iter().all(|e| (e - named).abs() <= 0.041));

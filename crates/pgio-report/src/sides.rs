@@ -1,6 +1,6 @@
 //! Compares the results of two sides, such as last month's runs with today's, workload by workload.
 //!
-//! [`pair_workloads`] and [`runs_of`] find by name which directories belong together; [`compare`] refuses runs
+//! [`pair_workloads`] and [`runs_like`] find by name which directories belong together; [`compare`] refuses runs
 //! that have nothing in common. Next: `analysis::across` has the statistics.
 
 use std::fmt;
@@ -79,7 +79,7 @@ pub fn pair_workloads(a: &[PathBuf], b: &[PathBuf]) -> Result<WorkloadPairs, Sid
 
 /// Returns the directories of one workload in all runs of a side. `side` has the workloads of each run, and `first`
 /// is the workload in the first run.
-pub fn runs_of(first: &Path, side: &[Vec<PathBuf>]) -> Result<Vec<PathBuf>, SideError> {
+pub fn runs_like(first: &Path, side: &[Vec<PathBuf>]) -> Result<Vec<PathBuf>, SideError> {
     let (alone, others) = (side[0].len() == 1, &side[1..]);
     let like = |run: &Vec<PathBuf>| match run.as_slice() {
         // The first of several workloads, if the run ended early, is not each of them.
@@ -153,11 +153,11 @@ mod tests {
     #[test]
     fn a_run_without_the_compared_workload_is_refused() {
         let side = |runs: &[&[&str]]| runs.iter().map(|run| dirs(run)).collect::<Vec<_>>();
-        let of = |runs: &[&[&str]]| runs_of(Path::new(runs[0][0]), &side(runs));
-        assert_eq!(of(&[&["1/a", "1/b"], &["2/b", "2/a"]]).unwrap(), dirs(&["1/a", "2/a"]));
-        assert_eq!(of(&[&["1"], &["2"]]).unwrap(), dirs(&["1", "2"]), "one workload in each");
+        let found = |runs: &[&[&str]]| runs_like(Path::new(runs[0][0]), &side(runs));
+        assert_eq!(found(&[&["1/a", "1/b"], &["2/b", "2/a"]]).unwrap(), dirs(&["1/a", "2/a"]));
+        assert_eq!(found(&[&["1"], &["2"]]).unwrap(), dirs(&["1", "2"]), "one workload in each");
         // The second run ended before its workload `a`.
-        let error = of(&[&["1/a", "1/b"], &["2/b"]]).unwrap_err().to_string();
+        let error = found(&[&["1/a", "1/b"], &["2/b"]]).unwrap_err().to_string();
         assert_eq!(
             error,
             "a run has no workload like 1/a (it has 2/b); leave that run out, or name one that has the workload"
@@ -166,9 +166,9 @@ mod tests {
 
     #[test]
     fn experiments_without_a_common_condition_are_not_compared() {
-        let of = |conditions: &[&str]| [experiment(conditions, Vec::new())];
+        let side = |conditions: &[&str]| [experiment(conditions, Vec::new())];
         let dirs = (Path::new("old"), Path::new("new"));
-        let (a, b) = (of(&["plain", "DRBD"]), of(&["bare", "ZFS"]));
+        let (a, b) = (side(&["plain", "DRBD"]), side(&["bare", "ZFS"]));
         let error = compare(dirs, &a, &b, &[]).unwrap_err().to_string();
         let why = "old has plain, DRBD; new has bare, ZFS";
         assert_eq!(error, format!("the experiments have no condition in common: {why}"));

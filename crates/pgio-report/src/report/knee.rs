@@ -11,9 +11,9 @@ use pgio_results::operation::Statistic;
 use pgio_results::sweep::{Axis, value_text};
 
 /// One sentence for each axis that has knees.
-pub(in crate::report) fn knees(analysis: &Analysis) -> Vec<String> {
+pub(super) fn knees(analysis: &Analysis) -> Vec<String> {
     let Some(swept) = &analysis.sweep else { return Vec::new() };
-    let of_axis = |axis: &Axis| {
+    let sentence = |axis: &Axis| {
         let knee = |curve: &Curve| {
             let knee = curve.knee.as_ref()?;
             let where_ = match knee.place {
@@ -33,7 +33,7 @@ pub(in crate::report) fn knees(analysis: &Analysis) -> Vec<String> {
             )
         })
     };
-    swept.axes.iter().filter_map(of_axis).collect()
+    swept.axes.iter().filter_map(sentence).collect()
 }
 
 /// Where the knee is, and what lies beyond it.
