@@ -6,7 +6,7 @@
 use super::csv::{at_least, number, word};
 use super::format::{self, NONE, NOT_DECIDED, moment};
 use super::lead::probability;
-use super::table::{Column, Document, Label, Remark, Table};
+use super::table::{Column, Document, Label, Remark, Table, columns};
 use crate::analysis::across::gate::RuleResult;
 use crate::analysis::across::{
     Across, AcrossComparison, AcrossEffect, AcrossFailures, Effect, MIN_RUNS, Side,
@@ -81,7 +81,7 @@ fn description(side: &Side) -> String {
     format!("{}, {runs}started {}, {trials}", side.experiment, moment(&side.created_at))
 }
 
-fn columns(first: &str, last: &str) -> Vec<Column> {
+fn side_columns(first: &str, last: &str) -> Vec<Column> {
     vec![
         Column::left(first),
         Column::right("A"),
@@ -94,7 +94,7 @@ fn columns(first: &str, last: &str) -> Vec<Column> {
 fn primary(across: &Across) -> Table {
     let compared = || across.comparisons.iter().filter(|c| c.primary);
     let some_without = compared().any(is_without_runs);
-    let mut columns = columns("condition", "trials A / B");
+    let mut columns = side_columns("condition", "trials A / B");
     columns.extend(some_without.then(|| Column::right("runs A / B")));
     columns.extend((!across.failures.is_empty()).then(|| Column::right("failed A / B")));
     let row = |c: &AcrossComparison| {
@@ -227,12 +227,7 @@ fn effects(across: &Across) -> Table {
     };
     Table {
         title: format!("Effect against {}, each in its own experiment", across.a.baseline),
-        columns: vec![
-            Column::left("condition"),
-            Column::left("in A [95 %]"),
-            Column::left("in B [95 %]"),
-            Column::left("B / A [95 %]"),
-        ],
+        columns: columns("condition | in A [95 %] | in B [95 %] | B / A [95 %]"),
         rows: across.effects.iter().map(row).collect(),
         notes: vec![
             "These ratios exclude whatever affects all conditions equally, such as a slower machine.".to_owned(),
@@ -252,7 +247,7 @@ fn secondary(across: &Across) -> Option<Table> {
         cells
     };
     let rows: Vec<Vec<String>> = across.comparisons.iter().filter(is_listed).map(row).collect();
-    let mut columns = columns("metric", "");
+    let mut columns = side_columns("metric", "");
     columns.pop();
     let named: Vec<String> = across.named.iter().map(|name| format::metric_name(name)).collect();
     let note = || format!("Judged on its own, because a rule names it: {}.", named.join(", "));
@@ -268,7 +263,7 @@ fn reasons(across: &Across) -> Table {
     let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| NONE.to_owned());
     Table {
         title: "Other differences, which may make the two incomparable".to_owned(),
-        columns: vec![Column::left("what"), Column::left("A"), Column::left("B")],
+        columns: columns("what | A | B"),
         rows: across
             .reasons
             .iter()

@@ -3,7 +3,7 @@
 
 use super::format::{self, NONE, NOT_DECIDED};
 use super::statement::effect;
-use super::table::{Column, Document, Table};
+use super::table::{Column, Document, Table, columns};
 use crate::analysis::Verdict;
 use crate::analysis::device::{Described, TestResult};
 use pgio_results::device::{DeviceRecord, DeviceTest};
@@ -55,13 +55,7 @@ fn one(results: &[TestResult]) -> Table {
         ]
     };
     Table {
-        columns: vec![
-            Column::left("test"),
-            Column::right("median"),
-            Column::right("spread"),
-            Column::right("mean latency"),
-            Column::right("p50 / p95 / p99"),
-        ],
+        columns: columns("test | > median | > spread | > mean latency | > p50 / p95 / p99"),
         rows: results.iter().map(row).collect(),
         notes: explained(results),
         ..Table::default()

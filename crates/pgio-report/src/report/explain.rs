@@ -5,7 +5,7 @@
 //! `analysis::reconcile`; this file words them.
 
 use super::format::{self, NONE};
-use super::table::{Column, Table};
+use super::table::{Column, Table, columns};
 use crate::analysis::Analysis;
 use crate::analysis::background::BackgroundRate;
 use crate::analysis::reconcile::Reconciliation;
@@ -53,8 +53,7 @@ fn time_table(
         all.iter().any(|d| part(d, *group).is_some_and(|p| p.share >= SHOWN_SHARE))
     };
     let groups: Vec<WaitGroup> = GROUPS.iter().copied().filter(is_shown).collect();
-    let mut columns =
-        vec![Column::left("condition"), Column::left("operation"), Column::right("mean")];
+    let mut columns = columns("condition | operation | > mean");
     columns.extend(groups.iter().map(|g| Column::right(g.title())));
     let row = |d: &Decomposition| {
         let mut cells = vec![d.condition.clone(), d.class.clone(), format::seconds(d.mean_seconds)];
@@ -192,13 +191,9 @@ pub(super) fn reads(analysis: &Analysis) -> Option<Table> {
     };
     let table = Table {
         title: "Reads: requested from the system, read from the device".to_owned(),
-        columns: vec![
-            Column::left("condition"),
-            Column::right("buffer misses/s"),
-            Column::right("from the page cache/s"),
-            Column::right("device reads/s"),
-            Column::right("device blocks of 8 kB/s"),
-        ],
+        columns: columns(
+            "condition | > buffer misses/s | > from the page cache/s | > device reads/s | > device blocks of 8 kB/s",
+        ),
         rows: all.iter().map(row).collect(),
         notes: all.iter().map(|r| format!("{}: {}.", r.condition, r.sentence)).collect(),
     };
@@ -224,14 +219,7 @@ pub(super) fn replicas(analysis: &Analysis) -> Option<Table> {
     };
     let table = Table {
         title: REPLICAS_TITLE.to_owned(),
-        columns: vec![
-            Column::left("condition"),
-            Column::left("disks"),
-            Column::right("writes/s"),
-            Column::right("merged/s"),
-            Column::right("sectors/s"),
-            Column::right("flushes/s"),
-        ],
+        columns: columns("condition | disks | > writes/s | > merged/s | > sectors/s | > flushes/s"),
         rows: all.iter().map(row).collect(),
         notes: vec![
             "A sector is 512 bytes; merged writes were combined with others before they reached the disk."
@@ -282,18 +270,9 @@ pub(super) fn standbys(analysis: &Analysis) -> Option<Table> {
     };
     let table = Table {
         title: "Standbys".to_owned(),
-        columns: vec![
-            Column::left("condition"),
-            Column::left("standby"),
-            Column::left("state"),
-            Column::right("behind (mean / max)"),
-            Column::right("flush lag"),
-            Column::right("replay lag"),
-            Column::left("disk"),
-            Column::right("written"),
-            Column::right("flushes/s"),
-            Column::right("busy"),
-        ],
+        columns: columns(
+            "condition | standby | state | > behind (mean / max) | > flush lag | > replay lag | disk | > written | > flushes/s | > busy",
+        ),
         rows: all.iter().map(row).collect(),
         notes: vec![
             "Behind: WAL that the server it streams from has and it has not replayed. The disk's \
@@ -325,16 +304,7 @@ pub(super) fn background(analysis: &Analysis) -> Option<Table> {
     };
     let table = Table {
         title: "Background work".to_owned(),
-        columns: vec![
-            Column::left("condition"),
-            Column::left("beside it"),
-            Column::left("on"),
-            Column::left("workload"),
-            Column::left("metric"),
-            Column::right("mean"),
-            Column::right("range"),
-            Column::right("trials"),
-        ],
+        columns: columns("condition | beside it | on | workload | metric | > mean | > range | > trials"),
         rows: all.iter().map(row).collect(),
         notes: vec![
             "Background work is not judged; a wide range means that the neighbor was not equally loud in all trials."

@@ -9,7 +9,7 @@ use pgio_results::Metric;
 
 use super::csv::{number, word};
 use super::format::{self, NONE};
-use super::table::{Column, Document, Label, Remark, Table};
+use super::table::{Column, Document, Label, Remark, Table, columns};
 use crate::analysis::Verdict;
 use crate::analysis::history::{
     EnvironmentChange, History, LevelChange, MAX_AUTOCORRELATION, Point, Series, Trend,
@@ -180,14 +180,7 @@ fn changes(history: &History) -> Table {
         cells.extend(coincides.then(|| facts(&change.coincides)));
         cells
     };
-    let mut columns = vec![
-        Column::left("condition"),
-        Column::right("from run"),
-        Column::right("before"),
-        Column::right("after"),
-        Column::left("change [95 %]"),
-        Column::right("p"),
-    ];
+    let mut columns = columns("condition | > from run | > before | > after | change [95 %] | > p");
     columns.extend(coincides.then(|| Column::left("coincides with")));
     let mut rows = Vec::new();
     for (name, changes, _) in searched(history) {
@@ -230,14 +223,7 @@ fn trends(history: &History) -> Table {
     let rows = history.conditions.iter().filter_map(|s| Some(row(s, s.trend.as_ref()?)));
     Table {
         title: "Trend since the last change".to_owned(),
-        columns: vec![
-            Column::left("condition"),
-            Column::left("runs"),
-            Column::right("per run"),
-            Column::right("in all"),
-            Column::right("p"),
-            Column::left("trend"),
-        ],
+        columns: columns("condition | runs | > per run | > in all | > p | trend"),
         rows: rows.collect(),
         notes: vec![
             "~ not decided (Mann-Kendall, the run as the unit; 5 % for all conditions together)."
@@ -257,12 +243,7 @@ fn environment(history: &History) -> Table {
     };
     Table {
         title: "Changes of the environment".to_owned(),
-        columns: vec![
-            Column::right("from run"),
-            Column::left("what"),
-            Column::left("before"),
-            Column::left("after"),
-        ],
+        columns: columns("> from run | what | before | after"),
         rows: history.environment.iter().map(row).collect(),
         notes,
     }
@@ -280,7 +261,7 @@ pub(super) fn lines(history: &History, series: &Series) -> Table {
         cells.extend([point.trials.to_string(), marks(history, series, point)]);
         cells
     };
-    let mut columns = vec![Column::right("run"), Column::left("started"), Column::right("value")];
+    let mut columns = columns("> run | started | > value");
     if !is_baseline {
         columns.push(Column::right(format!("to {}", history.baseline)));
     }

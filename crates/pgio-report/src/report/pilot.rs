@@ -2,7 +2,7 @@
 
 use super::format::{self, NONE};
 use super::margin;
-use super::table::{Column, Document, Table};
+use super::table::{Column, Document, Table, columns};
 use crate::analysis::pilot::{Needed, Plan, TrialTime};
 use pgio_results::units::human;
 
@@ -17,13 +17,7 @@ pub fn document(plans: &[Plan]) -> Document {
     let Some(first) = plans.first() else { return Document::default() };
     let share = margin::share(first.margin);
     let own = format::counted(first.blocks as usize, "block");
-    let mut columns = vec![
-        Column::left("experiment"),
-        Column::left("metric"),
-        Column::right("pilot"),
-        Column::right("noise"),
-        Column::right("at most"),
-    ];
+    let mut columns = columns("experiment | metric | > pilot | > noise | > at most");
     columns.extend(first.needed.iter().map(|needed| Column::right(power(needed.power))));
     columns.push(Column::right(format!("decided by {own}")));
     let table = Table {

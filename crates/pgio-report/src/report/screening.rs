@@ -6,7 +6,7 @@
 use super::format::{self, NONE, NOT_DECIDED};
 use super::margin;
 use super::statement::effect;
-use super::table::{Column, Table};
+use super::table::{Column, Table, columns};
 use crate::analysis::screening::{Conditional, Effect, LevelEffect, ScreeningResult, title};
 use crate::analysis::{Analysis, Comparison, Condition, Decision, Interval, Verdict};
 use pgio_results::Metric;
@@ -50,12 +50,7 @@ fn ranked(analysis: &Analysis, screened: &ScreeningResult, metric: &str) -> Tabl
     let shown: Vec<&Effect> =
         screened.effects.iter().filter(has_metric).filter(|e| is_shown(e)).collect();
     let with_margin = shown.iter().any(|e| e.comparison.decision.is_some());
-    let mut columns = vec![
-        Column::left("factor"),
-        Column::left("low → high"),
-        Column::left("effect [95 %]"),
-        Column::right("ratio"),
-    ];
+    let mut columns = columns("factor | low → high | effect [95 %] | > ratio");
     if let Some(share) = analysis.margin.filter(|_| with_margin) {
         columns.push(Column::left(format!("more than {}", margin::share(share))));
     }

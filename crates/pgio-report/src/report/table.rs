@@ -136,3 +136,12 @@ impl Column {
         Column { heading: heading.into(), align: Align::Right }
     }
 }
+
+/// Columns from their headings, apart by `|`; `>` aligns to the right: `columns("condition | > writes/s")`.
+pub(super) fn columns(headings: &str) -> Vec<Column> {
+    let column = |heading: &str| match heading.trim().strip_prefix('>') {
+        Some(right) => Column::right(right.trim()),
+        None => Column::left(heading.trim()),
+    };
+    headings.split('|').map(column).collect()
+}

@@ -3,7 +3,7 @@
 use maud::html;
 
 use super::super::format::{self, moment};
-use super::super::table::{Column, Table};
+use super::super::table::{Column, Table, columns};
 use super::page::{Page, Section};
 use super::table;
 use pgio_results::store::Rules;
@@ -115,13 +115,7 @@ fn observers(t: &Telemetry) -> Table {
     }));
     Table {
         title: "Observation, in the last trial".to_owned(),
-        columns: vec![
-            Column::left("source"),
-            Column::left("rate"),
-            Column::right("samples"),
-            Column::right("missed"),
-            Column::right("cost"),
-        ],
+        columns: columns("source | rate | > samples | > missed | > cost"),
         rows,
         ..Table::default()
     }
