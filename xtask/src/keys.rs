@@ -136,8 +136,8 @@ fn checks() -> String {
             [
                 format!("`{}`", c.id),
                 c.kind.name().to_owned(),
-                or_not(c.invalid),
-                or_not(c.warning),
+                or_not(&c.invalid),
+                or_not(&c.warning),
                 c.remedy.to_owned(),
             ]
         }),

@@ -86,7 +86,7 @@ pub fn smallest_p(values: usize) -> f64 {
 }
 
 /// With fewer values, the autocorrelation is not known well enough to be of use.
-const MIN_VALUES_OF_AUTOCORRELATION: usize = 10;
+pub const MIN_VALUES_OF_AUTOCORRELATION: usize = 10;
 
 /// The lag-1 autocorrelation of values around their levels: `segments` are the values between two changes, in their
 /// order. `None` for fewer than ten values, or without spread.

@@ -29,8 +29,10 @@ mod series;
 #[cfg(test)]
 mod tests;
 
+pub use self::extreme::MAX_BLOCKS_WITH_SIZES;
 use self::extreme::{Extreme, Member};
 use self::flips::Flips;
+pub use self::flips::{MANY_BLOCKS, MAX_EXHAUSTIVE_BLOCKS, RANDOM_FLIPS, RANDOM_FLIPS_OF_MANY};
 pub use self::series::Series;
 use crate::interval::assert_probability;
 

@@ -48,7 +48,7 @@ const LIMITS: [(usize, f64); 25] = [
 pub const MIN_VALUES: usize = 5;
 
 /// Makes the median absolute deviation of normal values equal to their standard deviation.
-const NORMAL: f64 = 0.6745;
+pub const NORMAL: f64 = 0.6745;
 
 /// Returns the modified z-score of each value; `None` for fewer than [`MIN_VALUES`] values, for a value that is not
 /// finite, and if more than half of the values are equal, where the deviation has no scale.

@@ -16,7 +16,7 @@ use crate::interval::assert_probability;
 use crate::summary;
 
 /// Up to this many values in both samples the numbers of arrangements are exact in 53 bits.
-const EXACT_UP_TO: usize = 50;
+pub const EXACT_UP_TO: usize = 50;
 
 /// How far the second sample lies above the first, in the unit of the values.
 #[derive(Debug, Clone, Copy, PartialEq)]

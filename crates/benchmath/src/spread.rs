@@ -12,7 +12,7 @@ use statrs::distribution::{ChiSquared, ContinuousCDF, FisherSnedecor};
 use crate::summary;
 
 /// Probability that the true value exceeds the bound.
-const BOUND: f64 = 0.1;
+pub const BOUND: f64 = 0.1;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
@@ -58,7 +58,7 @@ pub fn from_pair(sd_log: f64, blocks: usize) -> Option<Spread> {
 }
 
 /// Spreads that differ by less are pooled: one pair alone estimates its spread poorly.
-const UNEQUAL: f64 = 3.0;
+pub const UNEQUAL: f64 = 3.0;
 
 /// With fewer degrees of freedom, a pair that happens to vary little says nothing.
 const MIN_FREEDOM: usize = 3;

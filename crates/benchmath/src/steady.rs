@@ -20,7 +20,7 @@ use statrs::distribution::{ContinuousCDF, Normal};
 
 use self::dependence::{MAX_AUTOCORRELATION, autocorrelation, effective_size, effective_under};
 pub use self::episode::Episode;
-pub use self::step::Shift;
+pub use self::step::{MIN_LOG_STEP, Shift};
 use crate::summary;
 
 mod dependence;

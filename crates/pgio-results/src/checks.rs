@@ -1,12 +1,16 @@
 //! All validity checks: name, meaning, and what to do.
 //!
-//! `tolerate =`, the documentation and the tests use this table. Checks are evaluated where the facts are (`experiment::trial_checks` for one trial, `analysis` for several), not here. The remedies are general; a check may give a more specific one.
+//! `tolerate =`, the documentation and the tests use this table. Its numbers come from `thresholds`. Checks are evaluated where the facts are (`experiment::trial_checks` for one trial, `analysis` for several), not here. The remedies are general; a check may give a more specific one.
 //!
 //! There are two kinds of checks. If the *measurement* is broken, the trial proves nothing about its
 //! condition: it is invalid and repeated. If the condition *behaves* badly, that is a result and
 //! the trial counts: discarding such trials would keep only the good trials of a bad condition.
 
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
 use super::model::{Check, CheckVerdict};
+use super::thresholds::*;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -26,29 +30,34 @@ impl Kind {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct CheckDef {
     /// Stable identifier, as stored.
     pub id: &'static str,
     pub kind: Kind,
     /// When it invalidates a trial; empty if it only warns.
-    pub invalid: &'static str,
+    pub invalid: Cow<'static, str>,
     /// When it warns; empty if it never only warns.
-    pub warning: &'static str,
+    pub warning: Cow<'static, str>,
     pub remedy: &'static str,
 }
 
-const fn def(
+fn def(
     id: &'static str,
-    invalid: &'static str,
-    warning: &'static str,
+    invalid: impl Into<Cow<'static, str>>,
+    warning: impl Into<Cow<'static, str>>,
     remedy: &'static str,
 ) -> CheckDef {
+    let (invalid, warning) = (invalid.into(), warning.into());
     CheckDef { id, kind: Kind::Measurement, invalid, warning, remedy }
 }
 
-const fn behavior(id: &'static str, warning: &'static str, remedy: &'static str) -> CheckDef {
-    CheckDef { id, kind: Kind::Behavior, invalid: "", warning, remedy }
+fn behavior(
+    id: &'static str,
+    warning: impl Into<Cow<'static, str>>,
+    remedy: &'static str,
+) -> CheckDef {
+    CheckDef { kind: Kind::Behavior, ..def(id, "", warning, remedy) }
 }
 
 /// Whether the condition was in force. A trial that breaks it shows nothing about its condition, even if it failed.
@@ -59,321 +68,378 @@ pub const WEAVE_ENDED: &str = "weave-ended";
 pub const WEAVE_GUARD: &str = "weave-guard";
 
 /// Checks of a single trial, then checks that compare trials.
-pub const CHECKS: &[CheckDef] = &[
-    def(
-        IN_FORCE,
-        "a value read before, during or after the window differs from what the condition requires",
-        "sessions that may be a command's began in the window without its options, so that nothing proves its settings there",
-        "find out what changes it, then run again",
-    ),
-    def(
-        "background",
-        "background work of the condition failed, did nothing in the window, or did not end after it",
-        "no single run of a background program contains the window, or the runs of one without a metric cover less than 90 % of it",
-        "run its workload alone with `pgio compare`, give a program a longer `run_time`, or remove the condition from its `conditions`",
-    ),
-    def(
-        "throttle",
-        "a throttled device exceeded its limit, or was not observed",
-        "the device used less than 80 % of its limit, so at most bursts can have reached it",
-        "check that the processes that use it are in the limited cgroup, and that the workload is large enough",
-    ),
-    def(
-        "link",
-        "",
-        "less than one packet per second passed a slowed interface, or nothing proves that replication uses it",
-        "add ping = \"ADDRESS\" with the address of the other machine that replication uses; `ip route get ADDRESS` shows its interface",
-    ),
-    def(
-        "durability",
-        "fsync or full_page_writes is off, and the condition does not declare it",
-        "",
-        "turn it on, or declare it in every condition",
-    ),
-    def(
-        "standby-durability",
-        "",
-        "a standby found on an observed host has fsync = off, so that commits wait for a flush that does not happen",
-        "turn it on in the standby's configuration and reload it",
-    ),
-    behavior(
-        "data-size",
-        "the data set grew or shrank by more than 2 % in the window",
-        "use commit_every = 1 and end long transactions in any database of the server, or use reset = \"vacuum\" or \"reload\"; the check data-drift judges the effect on later trials",
-    ),
-    def(
-        "unlogged",
-        "",
-        "the tables are unlogged: changing them writes no WAL that could be flushed or replicated",
-        "load with unlogged = false to measure durability or replication",
-    ),
-    def(
-        "synchronous-wait-cancelled",
-        "a commit was acknowledged without its standby, because the wait was canceled",
-        "",
-        "check whether the standby was lost",
-    ),
-    behavior(
-        "standby-changed",
-        "a standby connected, disconnected or changed its state around the window, so that commits may have waited for another one",
-        "find the reason in the logs of the server and its standbys; unless the change belongs to the condition, measure it again",
-    ),
-    def(
-        "weave-standby",
-        "",
-        "a slice of a woven window began before the standby had applied the commits of the previous slice; pgio waits at most 5 s",
-        "use weave = false, or find out what delays the standby",
-    ),
-    def(
-        "weave-slow-calls",
-        "",
-        "calls of a session took longer on average than the slices of a woven window, or none ended in its slices",
-        "name longer slices, or use weave = false",
-    ),
-    def(
-        WEAVE_GUARD,
-        "",
-        "in more than 5 % of the slices of a woven window a session began after half of the guard, so that less of what the previous condition left behind was excluded",
-        "run pgio nearer to the server or on a host that is less busy, or name longer slices",
-    ),
-    def(
-        WEAVE_ENDED,
-        "another condition of a woven window failed, which ended the window",
-        "",
-        "see the failed trial of that condition",
-    ),
-    def(
-        CLOCK_STEP,
-        "the server's clock moved by more than 1 % of the window against that of pgio's machine, so that sessions which are timed by it worked for longer or less long than recorded",
-        "",
-        "run a time service that slews the clock instead of setting it",
-    ),
-    def(
-        "environment-changed",
-        "a setting of the server or the machine changed inside the window",
-        "",
-        "find out what changes it, then run again",
-    ),
-    def(
-        "storage",
-        "data, WAL or a tablespace is not on the device that the target names, or pgio cannot find out where it is",
-        "",
-        "move it to the device, or correct device = in [target]; connect to the host as the server's OS user or as root",
-    ),
-    def(
-        "mail-unverified",
-        "pgio could not check whether accepted messages are in their mail directories",
-        "",
-        "give pgio read and write access to them, or remove maildir",
-    ),
-    behavior(
-        "mail-lost",
-        "an accepted message is missing from its mail directory, altered, or duplicated",
-        "check the mail server's log; maildir must be its delivery directory, and nothing else may remove mail",
-    ),
-    def(
-        "mail-earlier",
-        "more than 1 % of the delivered messages belong to an earlier trial",
-        "some delivered messages belong to an earlier trial",
-        "check the mail server's log for the reason of the delay; lower messages_rate, or deliver with protocol = \"lmtp\"",
-    ),
-    behavior(
-        "mail-refused",
-        "recipients were refused, deferred, not answered or abandoned, or a connection was dropped",
-        "check the mail server's log: every recipient must exist, and the server must accept as many sessions as threads",
-    ),
-    behavior(
-        "mail-rate",
-        "fewer than 99 % of the messages due by messages_rate were started inside the window: the server or the number of threads is at its limit",
-        "lower messages_rate or use more threads; otherwise latency from the intended start grows during the whole window",
-    ),
-    def(
-        "drbd-connection",
-        "DRBD's configuration differs from the condition (another protocol, StandAlone, connected although it should be disconnected), or DRBD was not observed inside the window",
-        "",
-        "find out what changes it; keep telemetry on",
-    ),
-    behavior(
-        "drbd-connection-lost",
-        "DRBD lost its peer inside the window without a command: not connected, not up to date, suspended, reconnected, or blocks out of sync",
-        "check the kernel log on both hosts and the network between them",
-    ),
-    behavior(
-        "drbd-congested",
-        "DRBD was ahead of its peer (Ahead, Behind), or its send buffer was full in one of the samples (module 8.4: readings), or with protocol A it is unknown whether it was full",
-        "reduce the load below the capacity of the link, or use a larger sndbuf-size",
-    ),
-    def(
-        "drbd-resync",
-        "a resync or an online verification ran on an observed host",
-        "it follows from a connection that was lost inside the window without a command, or from congestion (Ahead, Behind) inside the window",
-        "wait until it ends, or pause it",
-    ),
-    def(
-        "foreign-load",
-        "foreign processes used more than 20 % of the host's cores, or made the servers' processes wait for a core for more than 20 % of the window",
-        "foreign processes used more than 5 % of the cores, or a whole core, or made the servers wait for more than 5 % of the window; with the workload `mail` always only a warning, because the mail server counts as foreign",
-        "stop other programs on the host, or measure when it is idle",
-    ),
-    def(
-        "foreign-sessions",
-        "sessions of others on the measured server, in any database, were active for more than 20 % of the time of the workload's sessions, or used more than 20 % of the host's cores",
-        "they were active for more than 5 % of that time, or used more than 5 % of the cores; or another database had more than 10 transactions or 1000 block visits a second and the role may not see who is active",
-        "stop them, or measure when the server is not used",
-    ),
-    def(
-        "foreign-io",
-        "",
-        "other processes moved at least 10 % of the bytes that the servers' devices moved, and at least 1 MB/s; not judged if the server's processes cannot be read",
-        "stop them, or move them to another device",
-    ),
-    def(
-        "generator-bound",
-        "pgio itself, or one of several drivers, used more than 80 % of a core (with client_threads or mail threads: of one core per thread, up to the number of cores) while it generated the load, and sessions waited for it more than 5 % of their time, if that was sampled",
-        "",
-        "use fewer sessions, run pgio on another machine, or use one driver more",
-    ),
-    def(
-        "generator-stalled",
-        "pgio, or one of several drivers, stood still for at least 1 s of the window, or for 20 % of it (0.25 s or more): stopped by a signal, without a processor, or on a machine that was paused",
-        "it stood still for at least 0.25 s, or for 5 % of the window (0.125 s or more)",
-        "do not stop or suspend pgio, and run it on a machine that is neither busy nor paused; the trial is repeated",
-    ),
-    def(
-        "driver-lost",
-        "a driver was lost after it was ready and before the window ended; with the workload `mail`, also during preparation",
-        "",
-        "find out what ended the driver or cut its connection; the trial is repeated with all drivers",
-    ),
-    def(
-        "driver-sum",
-        "the server's count of the work differs by more than 0.1 % from the sum of the drivers, it counted over 0.1 % fewer commits than calls, or it does not show the drivers' sessions",
-        "",
-        "look for other sessions that use the workload's tables, and for a pooler in between",
-    ),
-    def(
-        "telemetry-cost",
-        "",
-        "sampling used more than 1 % of a core on a host, or in pgio's own threads",
-        "sample less often: telemetry = \"5s\"",
-    ),
-    behavior(
-        "rate-not-reached",
-        "fewer than 99 % of the calls due in an open loop were started inside the window",
-        "use a lower rate or more sessions",
-    ),
-    def(
-        "steal",
-        "the hypervisor gave more than 20 % of the host's CPU time to other machines",
-        "the hypervisor gave more than 5 % to other machines",
-        "measure on a machine that is not shared, or at another time",
-    ),
-    def(
-        "pressure",
-        "",
-        "tasks on the host waited for memory during more than 1 % of the window",
-        "leave more memory free",
-    ),
-    def(
-        "telemetry-missed",
-        "",
-        "more than 10 % of the samples were too late",
-        "use a longer telemetry interval",
-    ),
-    def(
-        "clock-skew",
-        "",
-        "the clocks of two hosts differ by more than 50 ms",
-        "run a time service on both",
-    ),
-    def(
-        "lying-cache",
-        "",
-        "commits were faster than the WAL device can flush: a volatile cache acknowledges writes",
-        "check queue/write_cache, the controller and the hypervisor's cache mode",
-    ),
-    def(
-        "autovacuum",
-        "",
-        "an autovacuum worker ran inside the window",
-        "VACUUM before the experiment, or set autovacuum = off in every condition",
-    ),
-    def(
-        "cache",
-        "",
-        "never: it reports the sizes of data set, shared_buffers and memory",
-        "make the data set larger than memory, or leave less memory free",
-    ),
-    def(
-        "checkpoints",
-        "",
-        "a checkpoint fell inside the window, or checkpoints could not be counted",
-        "raise max_wal_size and checkpoint_timeout, or use windows long enough for several checkpoints",
-    ),
-    def(
-        "common-start",
-        "a session started after the window's end",
-        "a session started later than 2 % into the window",
-        "use fewer sessions or longer windows",
-    ),
-    def(
-        "participants-apart",
-        "the servers of one window, or its drivers, began more than 1 % of it apart, half a round trip included, or a clock could not be read",
-        "",
-        "use longer windows, run pgio and its drivers nearer to the servers and on hosts that are less busy, and run a time service there",
-    ),
-    behavior(
-        "deadlocks",
-        "a deadlock or a lock timeout occurred",
-        "use commit_every = 1 or one session per table",
-    ),
-    behavior(
-        "not-steady",
-        "the rate, or in an open loop the latency, had a trend, a step or an episode inside the window",
-        "use a longer warm-up, or longer windows",
-    ),
-    def(
-        "environment-differs",
-        "the environment changed, or differs from the baseline's, without a declared treatment",
-        "the condition runs on another server than the baseline, or the server's host did not answer before the window",
-        "make the environments equal, or declare the difference as a treatment",
-    ),
-    behavior(
-        "checkpoint-in-one-condition",
-        "a checkpoint fell inside this window and almost no other one; or the condition or its baseline sets max_wal_size, checkpoint_timeout or a similar setting, so that checkpoints are part of the effect",
-        "raise max_wal_size and checkpoint_timeout",
-    ),
-    def(
-        "cache-carry-over",
-        "",
-        "the first trial of most blocks, of the experiment, or the trials of its first half missed shared buffers or read from the device at least 25 % more per visit than other trials of the same condition (or less, over the experiment)",
-        "keep burn_in on, use a longer warm-up, a data set several times larger than the cache or entirely cached, or cache = \"cold\" in every condition",
-    ),
-    def(
-        "drbd-cold-log",
-        "",
-        "the experiment's first trial wrote to DRBD's activity log more than twice as often per write as any other of its condition, by more than one per 100 writes and more than 10 in the window",
-        "keep burn_in on, or write to all of the data once before the experiment",
-    ),
-    def(
-        "clock-cost",
-        "",
-        "track_io_timing or track_wal_io_timing was on, and a reading of the server's clock takes 300 ns or more",
-        "turn it off, or check the clock source of the server's machine",
-    ),
-    def(
-        DATA_DRIFT,
-        "the data set is more than 5 % larger than in the first trial; no repeat can mend that, so the run ends",
-        "",
-        "start a new run with reset = \"vacuum\" or \"reload\" in [experiment]",
-    ),
-    def(
-        "trial-trend",
-        "",
-        "the primary metric of all conditions, or its ratio to the baseline, rose or fell by at least 5 % (or the margin, if that is smaller) from the first block to the last, with a p of Mann and Kendall's test over the blocks of at most 0.01",
-        "lengthen the warm-up, and look for what changes with time; ratios within blocks hold if all conditions changed alike",
-    ),
-];
+pub static CHECKS: LazyLock<Vec<CheckDef>> = LazyLock::new(|| {
+    vec![
+        def(
+            IN_FORCE,
+            "a value read before, during or after the window differs from what the condition requires",
+            "sessions that may be a command's began in the window without its options, so that nothing proves its settings there",
+            "find out what changes it, then run again",
+        ),
+        def(
+            "background",
+            "background work of the condition failed, did nothing in the window, or did not end after it",
+            format!(
+                "no single run of a background program contains the window, or the runs of one without a metric cover less than {BACKGROUND_COVERED} of it"
+            ),
+            "run its workload alone with `pgio compare`, give a program a longer `run_time`, or remove the condition from its `conditions`",
+        ),
+        def(
+            "throttle",
+            "a throttled device exceeded its limit, or was not observed",
+            format!(
+                "the device used less than {THROTTLE_REACHED} of its limit, so at most bursts can have reached it"
+            ),
+            "check that the processes that use it are in the limited cgroup, and that the workload is large enough",
+        ),
+        def(
+            "link",
+            "",
+            "less than one packet per second passed a slowed interface, or nothing proves that replication uses it",
+            "add ping = \"ADDRESS\" with the address of the other machine that replication uses; `ip route get ADDRESS` shows its interface",
+        ),
+        def(
+            "durability",
+            "fsync or full_page_writes is off, and the condition does not declare it",
+            "",
+            "turn it on, or declare it in every condition",
+        ),
+        def(
+            "standby-durability",
+            "",
+            "a standby found on an observed host has fsync = off, so that commits wait for a flush that does not happen",
+            "turn it on in the standby's configuration and reload it",
+        ),
+        behavior(
+            "data-size",
+            format!("the data set grew or shrank by more than {DATA_CHANGED} in the window"),
+            "use commit_every = 1 and end long transactions in any database of the server, or use reset = \"vacuum\" or \"reload\"; the check data-drift judges the effect on later trials",
+        ),
+        def(
+            "unlogged",
+            "",
+            "the tables are unlogged: changing them writes no WAL that could be flushed or replicated",
+            "load with unlogged = false to measure durability or replication",
+        ),
+        def(
+            "synchronous-wait-cancelled",
+            "a commit was acknowledged without its standby, because the wait was canceled",
+            "",
+            "check whether the standby was lost",
+        ),
+        behavior(
+            "standby-changed",
+            "a standby connected, disconnected or changed its state around the window, so that commits may have waited for another one",
+            "find the reason in the logs of the server and its standbys; unless the change belongs to the condition, measure it again",
+        ),
+        def(
+            "weave-standby",
+            "",
+            format!(
+                "a slice of a woven window began before the standby had applied the commits of the previous slice; pgio waits at most {CATCH_UP_SECONDS} s"
+            ),
+            "use weave = false, or find out what delays the standby",
+        ),
+        def(
+            "weave-slow-calls",
+            "",
+            "calls of a session took longer on average than the slices of a woven window, or none ended in its slices",
+            "name longer slices, or use weave = false",
+        ),
+        def(
+            WEAVE_GUARD,
+            "",
+            format!(
+                "in more than {LATE_SLICES} of the slices of a woven window a session began after half of the guard, so that less of what the previous condition left behind was excluded"
+            ),
+            "run pgio nearer to the server or on a host that is less busy, or name longer slices",
+        ),
+        def(
+            WEAVE_ENDED,
+            "another condition of a woven window failed, which ended the window",
+            "",
+            "see the failed trial of that condition",
+        ),
+        def(
+            CLOCK_STEP,
+            format!(
+                "the server's clock moved by more than {CLOCK_MOVED} of the window against that of pgio's machine, so that sessions which are timed by it worked for longer or less long than recorded"
+            ),
+            "",
+            "run a time service that slews the clock instead of setting it",
+        ),
+        def(
+            "environment-changed",
+            "a setting of the server or the machine changed inside the window",
+            "",
+            "find out what changes it, then run again",
+        ),
+        def(
+            "storage",
+            "data, WAL or a tablespace is not on the device that the target names, or pgio cannot find out where it is",
+            "",
+            "move it to the device, or correct device = in [target]; connect to the host as the server's OS user or as root",
+        ),
+        def(
+            "mail-unverified",
+            "pgio could not check whether accepted messages are in their mail directories",
+            "",
+            "give pgio read and write access to them, or remove maildir",
+        ),
+        behavior(
+            "mail-lost",
+            "an accepted message is missing from its mail directory, altered, or duplicated",
+            "check the mail server's log; maildir must be its delivery directory, and nothing else may remove mail",
+        ),
+        def(
+            "mail-earlier",
+            format!(
+                "more than {MAIL_EARLIER} of the delivered messages belong to an earlier trial"
+            ),
+            "some delivered messages belong to an earlier trial",
+            "check the mail server's log for the reason of the delay; lower messages_rate, or deliver with protocol = \"lmtp\"",
+        ),
+        behavior(
+            "mail-refused",
+            "recipients were refused, deferred, not answered or abandoned, or a connection was dropped",
+            "check the mail server's log: every recipient must exist, and the server must accept as many sessions as threads",
+        ),
+        behavior(
+            "mail-rate",
+            format!(
+                "fewer than {RATE_REACHED} of the messages due by messages_rate were started inside the window: the server or the number of threads is at its limit"
+            ),
+            "lower messages_rate or use more threads; otherwise latency from the intended start grows during the whole window",
+        ),
+        def(
+            "drbd-connection",
+            "DRBD's configuration differs from the condition (another protocol, StandAlone, connected although it should be disconnected), or DRBD was not observed inside the window",
+            "",
+            "find out what changes it; keep telemetry on",
+        ),
+        behavior(
+            "drbd-connection-lost",
+            "DRBD lost its peer inside the window without a command: not connected, not up to date, suspended, reconnected, or blocks out of sync",
+            "check the kernel log on both hosts and the network between them",
+        ),
+        behavior(
+            "drbd-congested",
+            "DRBD was ahead of its peer (Ahead, Behind), or its send buffer was full in one of the samples (module 8.4: readings), or with protocol A it is unknown whether it was full",
+            "reduce the load below the capacity of the link, or use a larger sndbuf-size",
+        ),
+        def(
+            "drbd-resync",
+            "a resync or an online verification ran on an observed host",
+            "it follows from a connection that was lost inside the window without a command, or from congestion (Ahead, Behind) inside the window",
+            "wait until it ends, or pause it",
+        ),
+        def(
+            "foreign-load",
+            format!(
+                "foreign processes used more than {FOREIGN_INVALID} of the host's cores, or made the servers' processes wait for a core for more than {FOREIGN_INVALID} of the window"
+            ),
+            format!(
+                "foreign processes used more than {FOREIGN_WARNING} of the cores, or a whole core, or made the servers wait for more than {FOREIGN_WARNING} of the window; with the workload `mail` always only a warning, because the mail server counts as foreign"
+            ),
+            "stop other programs on the host, or measure when it is idle",
+        ),
+        def(
+            "foreign-sessions",
+            format!(
+                "sessions of others on the measured server, in any database, were active for more than {FOREIGN_INVALID} of the time of the workload's sessions, or used more than {FOREIGN_INVALID} of the host's cores"
+            ),
+            format!(
+                "they were active for more than {FOREIGN_WARNING} of that time, or used more than {FOREIGN_WARNING} of the cores; or another database had more than {UNSEEN_TRANSACTIONS} transactions or {UNSEEN_BLOCKS} block visits a second and the role may not see who is active"
+            ),
+            "stop them, or measure when the server is not used",
+        ),
+        def(
+            "foreign-io",
+            "",
+            format!(
+                "other processes moved at least {FOREIGN_IO} of the bytes that the servers' devices moved, and at least {} MB/s; not judged if the server's processes cannot be read",
+                FOREIGN_IO_BYTES / 1e6
+            ),
+            "stop them, or move them to another device",
+        ),
+        def(
+            "generator-bound",
+            format!(
+                "pgio itself, or one of several drivers, used more than {GENERATOR_BUSY} of a core (with client_threads or mail threads: of one core per thread, up to the number of cores) while it generated the load, and sessions waited for it more than {GENERATOR_AWAITED} of their time, if that was sampled"
+            ),
+            "",
+            "use fewer sessions, run pgio on another machine, or use one driver more",
+        ),
+        def(
+            "generator-stalled",
+            format!(
+                "pgio, or one of several drivers, stood still for at least {STALL_SECONDS} s of the window, or for {STALL} of it ({SHORT_STALL_SECONDS} s or more): stopped by a signal, without a processor, or on a machine that was paused"
+            ),
+            format!(
+                "it stood still for at least {SHORT_STALL_SECONDS} s, or for {SHORT_STALL} of the window ({} s or more)",
+                SHORT_STALL_SECONDS / 2.0
+            ),
+            "do not stop or suspend pgio, and run it on a machine that is neither busy nor paused; the trial is repeated",
+        ),
+        def(
+            "driver-lost",
+            "a driver was lost after it was ready and before the window ended; with the workload `mail`, also during preparation",
+            "",
+            "find out what ended the driver or cut its connection; the trial is repeated with all drivers",
+        ),
+        def(
+            "driver-sum",
+            format!(
+                "the server's count of the work differs by more than {COUNTS_APART} from the sum of the drivers, it counted over {COUNTS_APART} fewer commits than calls, or it does not show the drivers' sessions"
+            ),
+            "",
+            "look for other sessions that use the workload's tables, and for a pooler in between",
+        ),
+        def(
+            "telemetry-cost",
+            "",
+            format!(
+                "sampling used more than {SAMPLING_COST} of a core on a host, or in pgio's own threads"
+            ),
+            "sample less often: telemetry = \"5s\"",
+        ),
+        behavior(
+            "rate-not-reached",
+            format!(
+                "fewer than {RATE_REACHED} of the calls due in an open loop were started inside the window"
+            ),
+            "use a lower rate or more sessions",
+        ),
+        def(
+            "steal",
+            format!(
+                "the hypervisor gave more than {FOREIGN_INVALID} of the host's CPU time to other machines"
+            ),
+            format!("the hypervisor gave more than {FOREIGN_WARNING} to other machines"),
+            "measure on a machine that is not shared, or at another time",
+        ),
+        def(
+            "pressure",
+            "",
+            format!(
+                "tasks on the host waited for memory during more than {MEMORY_PRESSURE} of the window"
+            ),
+            "leave more memory free",
+        ),
+        def(
+            "telemetry-missed",
+            "",
+            format!("more than {SAMPLES_MISSED} of the samples were too late"),
+            "use a longer telemetry interval",
+        ),
+        def(
+            "clock-skew",
+            "",
+            format!("the clocks of two hosts differ by more than {} ms", CLOCK_SKEW_SECONDS * 1e3),
+            "run a time service on both",
+        ),
+        def(
+            "lying-cache",
+            "",
+            "commits were faster than the WAL device can flush: a volatile cache acknowledges writes",
+            "check queue/write_cache, the controller and the hypervisor's cache mode",
+        ),
+        def(
+            "autovacuum",
+            "",
+            "an autovacuum worker ran inside the window",
+            "VACUUM before the experiment, or set autovacuum = off in every condition",
+        ),
+        def(
+            "cache",
+            "",
+            "never: it reports the sizes of data set, shared_buffers and memory",
+            "make the data set larger than memory, or leave less memory free",
+        ),
+        def(
+            "checkpoints",
+            "",
+            "a checkpoint fell inside the window, or checkpoints could not be counted",
+            "raise max_wal_size and checkpoint_timeout, or use windows long enough for several checkpoints",
+        ),
+        def(
+            "common-start",
+            "a session started after the window's end",
+            format!("a session started later than {LATE_START} into the window"),
+            "use fewer sessions or longer windows",
+        ),
+        def(
+            "participants-apart",
+            format!(
+                "the servers of one window, or its drivers, began more than {PARTICIPANTS_APART} of it apart, half a round trip included, or a clock could not be read"
+            ),
+            "",
+            "use longer windows, run pgio and its drivers nearer to the servers and on hosts that are less busy, and run a time service there",
+        ),
+        behavior(
+            "deadlocks",
+            "a deadlock or a lock timeout occurred",
+            "use commit_every = 1 or one session per table",
+        ),
+        behavior(
+            "not-steady",
+            "the rate, or in an open loop the latency, had a trend, a step or an episode inside the window",
+            "use a longer warm-up, or longer windows",
+        ),
+        def(
+            "environment-differs",
+            "the environment changed, or differs from the baseline's, without a declared treatment",
+            "the condition runs on another server than the baseline, or the server's host did not answer before the window",
+            "make the environments equal, or declare the difference as a treatment",
+        ),
+        behavior(
+            "checkpoint-in-one-condition",
+            "a checkpoint fell inside this window and almost no other one; or the condition or its baseline sets max_wal_size, checkpoint_timeout or a similar setting, so that checkpoints are part of the effect",
+            "raise max_wal_size and checkpoint_timeout",
+        ),
+        def(
+            "cache-carry-over",
+            "",
+            format!(
+                "the first trial of most blocks, of the experiment, or the trials of its first half missed shared buffers or read from the device at least {CARRY_OVER} more per visit than other trials of the same condition (or less, over the experiment)"
+            ),
+            "keep burn_in on, use a longer warm-up, a data set several times larger than the cache or entirely cached, or cache = \"cold\" in every condition",
+        ),
+        def(
+            "drbd-cold-log",
+            "",
+            format!(
+                "the experiment's first trial wrote to DRBD's activity log more than twice as often per write as any other of its condition, by more than one per {} writes and more than {COLD_LOG_WRITES} in the window",
+                1.0 / COLD_LOG_MORE
+            ),
+            "keep burn_in on, or write to all of the data once before the experiment",
+        ),
+        def(
+            "clock-cost",
+            "",
+            format!(
+                "track_io_timing or track_wal_io_timing was on, and a reading of the server's clock takes {CLOCK_READING_NANOS} ns or more"
+            ),
+            "turn it off, or check the clock source of the server's machine",
+        ),
+        def(
+            DATA_DRIFT,
+            format!(
+                "the data set is more than {DATA_GREW} larger than in the first trial; no repeat can mend that, so the run ends"
+            ),
+            "",
+            "start a new run with reset = \"vacuum\" or \"reload\" in [experiment]",
+        ),
+        def(
+            "trial-trend",
+            "",
+            format!(
+                "the primary metric of all conditions, or its ratio to the baseline, rose or fell by at least {TREND} (or the margin, if that is smaller) from the first block to the last, with a p of Mann and Kendall's test over the blocks of at most {TREND_LEVEL}"
+            ),
+            "lengthen the warm-up, and look for what changes with time; ratios within blocks hold if all conditions changed alike",
+        ),
+    ]
+});
 
 /// Whether the setting affects when a checkpoint begins or how long it takes, either directly or
 /// through the volume of WAL before max_wal_size is reached.

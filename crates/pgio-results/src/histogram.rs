@@ -26,7 +26,7 @@ pub const MIN_QUANTILE_NS: f64 = 20_000.0;
 
 /// Maximum relative error from censored latencies for a statistic that is not marked as a lower
 /// bound: a few calls cut off by the end of the window must not mark every percentile.
-const NEGLIGIBLE: f64 = 0.01;
+pub const NEGLIGIBLE: f64 = 0.01;
 
 /// A statistic in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -3,7 +3,7 @@
 //! [`model`] is a trial, [`change`] a setting that a condition changes, [`metrics`] the
 //! table of all metrics with unit and direction, [`operation`] classes of operations and the statistics of
 //! their latencies, [`latency`] the metrics derived from a histogram,
-//! [`checks`] the table of validity checks, [`telemetry`] and [`series`] observations beside the
+//! [`checks`] the table of validity checks, [`thresholds`] their numbers, [`telemetry`] and [`series`] observations beside the
 //! workload, [`wire`] the record of a trial as JSON, [`store`] the directory of an experiment,
 //! [`joint`] the servers that share a window, [`sweep`] the axes varied beside the conditions, [`screening`] the factors that conditions are made of. Nothing here measures or judges. Next:
 //! `analysis` draws conclusions from these records alone.
@@ -32,6 +32,7 @@ pub mod telemetry;
 #[cfg(feature = "test-support")]
 #[doc(hidden)]
 pub mod test_support;
+pub mod thresholds;
 pub mod waits;
 pub mod wire;
 

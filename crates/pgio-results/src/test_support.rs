@@ -210,3 +210,20 @@ pub fn target_result(clock: Option<ClockOffset>) -> TargetResult {
         clock,
     }
 }
+
+/// Asserts that a page of docs/ contains a sentence, wherever its lines break.
+pub fn assert_documented(page: &str, sentence: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(sentence), "{page} does not say: {sentence}");
+}
+
+/// A number as the documents write it.
+pub fn in_words(n: u64) -> String {
+    const WORDS: [&str; 17] = [
+        "none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+        "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen",
+    ];
+    WORDS.get(n as usize).map_or_else(|| n.to_string(), |word| (*word).to_owned())
+}

@@ -7,7 +7,7 @@ use crate::signed_rank::{Null, Walsh};
 use crate::summary;
 
 /// With more blocks, p values rarely tie, so sizes need not break ties.
-const MAX_BLOCKS_WITH_SIZES: usize = 20;
+pub const MAX_BLOCKS_WITH_SIZES: usize = 20;
 
 /// Ordered by p (a smaller one is more extreme), then by size.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -8,13 +8,13 @@ use crate::rng::SplitMix64;
 
 /// Up to this many blocks every flip is evaluated: 2,048 of them; the other half are their mirror
 /// images.
-const MAX_EXHAUSTIVE_BLOCKS: usize = 12;
+pub const MAX_EXHAUSTIVE_BLOCKS: usize = 12;
 
 /// With more blocks, the number of random flips; fewer if each takes long. The identity is counted
 /// in addition. The seed is fixed, so that the same record always gives the same decisions.
-const RANDOM_FLIPS: usize = 2_047;
-const RANDOM_FLIPS_OF_MANY: usize = 999;
-const MANY_BLOCKS: usize = 100;
+pub const RANDOM_FLIPS: usize = 2_047;
+pub const RANDOM_FLIPS_OF_MANY: usize = 999;
+pub const MANY_BLOCKS: usize = 100;
 const SEED: u64 = 0x05EE_D0FF_11B5;
 
 /// Bisection steps for an end of an interval: down to less than a millionth of the first step.

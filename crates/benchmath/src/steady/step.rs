@@ -17,7 +17,7 @@ const SHARE_OF_RANKS: f64 = 0.9;
 
 /// Smaller differences of logarithms are left to the ranks: where points depend on their neighbors, this test
 /// accuses more steady series than its level says.
-const MIN_LOG_STEP: f64 = 0.25;
+pub const MIN_LOG_STEP: f64 = 0.25;
 
 /// A shorter level, as a share of the points, may be a few outliers at an end.
 const LEVEL_DIVISOR: usize = 8;

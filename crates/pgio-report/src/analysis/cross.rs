@@ -29,11 +29,9 @@ use self::tally::{CellId, Environment, Tally, cell, data_sets, is_described};
 use pgio_results::checks::{DATA_DRIFT, remedy, tolerate};
 use pgio_results::model::Facts;
 use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
+use pgio_results::thresholds::DATA_GREW;
 use pgio_results::units::human;
 use pgio_results::{Check, CheckVerdict, Outcome, Trial};
-
-/// The data may be larger than before the first trial by this much.
-const GROWTH: f64 = 0.05;
 
 /// Aggregates of the trials so far, as needed to judge one of them.
 #[derive(Debug, Clone, Default)]
@@ -94,7 +92,7 @@ impl Across {
             Some((data.bytes_before as f64 / began.max(1) as f64 - 1.0, began, data))
         });
         let (grown, began, data) = growth.max_by(|a, b| a.0.total_cmp(&b.0))?;
-        (grown > GROWTH).then(|| {
+        (grown > DATA_GREW.0).then(|| {
             Check::invalid(
                 DATA_DRIFT,
                 format!(

@@ -24,19 +24,19 @@ pub(super) use super::comparison::DEGRADED_TIME as SHARE;
 pub(super) const LONGEST: &str = "degraded_longest";
 
 /// A slice is degraded below this share of the median rate.
-const DEGRADED: f64 = 0.5;
+pub(super) const DEGRADED: f64 = 0.5;
 
 /// With fewer stretches in all of a condition's trials, there is no meaningful median.
 const MIN_STRETCHES: usize = 6;
 
 /// A stretch holds at least so many operations on average. Of 20 that arrive at random, one stretch in 200 has less
 /// than half.
-const MIN_OPERATIONS: f64 = 20.0;
+pub(super) const MIN_OPERATIONS: f64 = 20.0;
 
 /// A stretch holds at least so many operations of each session on average. Sessions that wait for one standby work
 /// in step: while each operation takes more than a slice, every slice has either as many operations as there are
 /// sessions, or none.
-const MIN_OPERATIONS_PER_SESSION: f64 = 2.0;
+pub(super) const MIN_OPERATIONS_PER_SESSION: f64 = 2.0;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Degraded {

@@ -14,17 +14,9 @@ use super::finding::Finding;
 use super::pairing::{ByCondition, PairedTrials};
 use pgio_results::CheckVerdict;
 use pgio_results::store::Manifest;
+use pgio_results::thresholds::{TREND, TREND_LEVEL};
 
 const ID: &str = "trial-trend";
-
-/// The level of each of the two questions: lower than that of a comparison, because this check is only one of
-/// many that may accuse a healthy experiment. Six blocks in perfect order still fall below it, also after the
-/// adjustment for three conditions.
-const LEVEL: f64 = 0.01;
-
-/// Changes from the first block to the last below 5 % are irrelevant, unless the experiment names a
-/// smaller margin.
-const MIN_CHANGE: f64 = 0.05;
 
 /// A test of the primary metric for a trend over the blocks (Mann-Kendall).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -91,8 +83,8 @@ fn tested(condition: Option<&str>, series: &[Vec<(u32, f64)>]) -> Option<Drift> 
 
 /// The trends that are significant and relevant.
 pub(super) fn findings(manifest: &Manifest, drifts: &[Drift]) -> Vec<Finding> {
-    let margin = manifest.rules.matters.unwrap_or(MIN_CHANGE).min(MIN_CHANGE);
-    let matters = |d: &&Drift| d.p_adjusted <= LEVEL && d.change.abs() >= margin;
+    let margin = manifest.rules.matters.unwrap_or(TREND.0).min(TREND.0);
+    let matters = |d: &&Drift| d.p_adjusted <= TREND_LEVEL && d.change.abs() >= margin;
     drifts.iter().filter(matters).map(|drift| finding(manifest, drift)).collect()
 }
 

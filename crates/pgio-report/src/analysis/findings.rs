@@ -18,11 +18,12 @@ use super::{degraded, screening, steady, woven};
 use pgio_results::change::fact;
 use pgio_results::metrics;
 use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
+use pgio_results::thresholds::CLOCK_READING_NANOS;
 use pgio_results::units::human;
 use pgio_results::{CheckVerdict, Outcome, Trial, Warning};
 
 /// Report degraded time that exceeds the baseline's by this share: one percentage point.
-const DEGRADED_MORE: f64 = 0.01;
+pub(super) const DEGRADED_MORE: f64 = 0.01;
 
 /// `at_middle` contain the trials at the middle point, where effects are judged, `everywhere` those at all
 /// points. `further` are findings of other modules about the experiment.
@@ -353,7 +354,7 @@ fn clock_cost(stored: &StoredExperiment) -> Option<Finding> {
             "clock-cost",
             None,
             format!(
-                "{} was on, and a reading of the server's clock takes 300 ns or more: timing slows the \
+                "{} was on, and a reading of the server's clock takes {CLOCK_READING_NANOS} ns or more: timing slows the \
                  measured work",
                 on.join(" and ")
             ),

@@ -23,7 +23,7 @@ use pgio_results::{Outcome, Trial};
 
 /// Blocks that a pilot needs. With noise of 3 %, where 14 blocks are enough, pilots of 2 blocks planned 6 to 67, of 3
 /// blocks 15 to 41, of 6 blocks 15 to 30.
-const MIN_BLOCKS: usize = 4;
+pub(super) const MIN_BLOCKS: usize = 4;
 /// The probabilities of a decision that are planned for.
 const POWERS: [f64; 2] = [PLANNED_POWER, 0.95];
 /// Margins are searched in steps of 0.1 %, up to the largest that an experiment may name.

@@ -23,11 +23,11 @@ use pgio_results::{CheckVerdict, Trial};
 const LEVEL: f64 = 0.01;
 
 /// An episode's test assumes more than the ranks of the others do, and finds large ones anyway.
-const LEVEL_OF_EPISODE: f64 = LEVEL / 5.0;
-const LEVEL_OF_OTHERS: f64 = (LEVEL - LEVEL_OF_EPISODE) / 2.0;
+pub(super) const LEVEL_OF_EPISODE: f64 = LEVEL / 5.0;
+pub(super) const LEVEL_OF_OTHERS: f64 = (LEVEL - LEVEL_OF_EPISODE) / 2.0;
 
 /// Changes below 5 % are irrelevant, however significant.
-const MIN_CHANGE: f64 = 0.05;
+pub(super) const MIN_CHANGE: f64 = 0.05;
 
 /// Longer timelines are averaged, because the tests take quadratic time.
 const MAX_POINTS: usize = 240;

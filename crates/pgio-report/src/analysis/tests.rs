@@ -13,6 +13,7 @@ use pgio_results::store::StoredExperiment;
 use pgio_results::{Check, CheckVerdict, Outcome, Trial, Warning};
 
 mod clock;
+mod documented;
 mod percentiles;
 mod repairs;
 

@@ -35,7 +35,7 @@ pub struct Totals {
 }
 
 /// Two ratios that differ by less are the same to a reader.
-const APART: f64 = 0.01;
+pub(super) const APART: f64 = 0.01;
 
 impl Totals {
     /// Both one-sided bounds; a side that is not known is as far as it can be.

@@ -17,9 +17,9 @@ use pgio_results::store::{Manifest, StoredExperiment};
 /// With fewer degrees of freedom, the estimated noise is off by more than half too often.
 const MIN_FREEDOM: usize = 5;
 /// Other windows are advised only if they take at most this share of the time to the same interval.
-const WORTHWHILE: f64 = 0.8;
+pub(super) const WORTHWHILE: f64 = 0.8;
 /// Shorter windows are never advised: nothing could be said about trends inside them.
-const SHORTEST_WINDOW: f64 = 10.0;
+pub(super) const SHORTEST_WINDOW: f64 = 10.0;
 
 /// Rates that slices count.
 const COUNTED: &[&str] = &[

@@ -47,7 +47,7 @@ use pgio_results::waits::{GROUPS, WaitGroup};
 const CLASSES: &[&str] = &["read", "scan", "update", "insert", "delete", "commit", "transaction"];
 
 /// From this many trials on, their spread determines the error.
-const ENOUGH_TRIALS: usize = 3;
+pub(super) const ENOUGH_TRIALS: usize = 3;
 
 /// The 97.5 % quantile of the normal distribution, for the binomial error.
 const REACH: f64 = 1.96;

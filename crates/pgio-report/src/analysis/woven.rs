@@ -28,14 +28,14 @@ use pgio_results::units::human;
 use pgio_results::{CheckVerdict, Trial};
 
 /// The share of the margin that a difference may have ...
-const SHARE: f64 = 0.25;
+pub(super) const SHARE: f64 = 0.25;
 /// ... and the margin if the file names none.
-const MARGIN: f64 = 0.05;
+pub(super) const MARGIN: f64 = 0.05;
 /// The shortest length of slices in seconds that is not doubted where commits can wait for a standby. In shorter
 /// slices, effects of `synchronous_commit` were off by up to a fifth: a standby that starts each slice without a
 /// backlog writes and flushes other amounts than one that follows a long window. That is the same in both halves
 /// of a slice and after every condition, so no question sees it.
-const SHORTEST_WITH_STANDBY: f64 = 0.2;
+pub(super) const SHORTEST_WITH_STANDBY: f64 = 0.2;
 /// The setting that makes commits wait for standbys.
 const STANDBY_NAMES: &str = "synchronous_standby_names";
 /// The largest difference worth naming as excluded.

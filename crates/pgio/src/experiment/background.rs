@@ -25,14 +25,13 @@ use crate::treatment::journal::Journal;
 use crate::workload::{Counted, Progress, Workload};
 use pgio_connect::ConnectParams;
 use pgio_results::model::{BackgroundUse, Check, Trial};
+use pgio_results::thresholds::BACKGROUND_COVERED;
 
 /// Sessions end when they are stopped; no trial is longer.
 const UNTIL_STOPPED: Duration = Duration::from_secs(24 * 3600);
 /// How long a program may run beyond its own time.
 const GRACE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(50);
-/// A program without a metric, whose runs follow each other, ran throughout if its runs cover this share of the window.
-const THROUGHOUT: f64 = 0.9;
 /// What is shown of such a program.
 const SHARE: &str = "share_of_window";
 
@@ -289,7 +288,7 @@ fn share_of_window(log: &Log, (from, to): Window) -> Ran {
         end.saturating_duration_since(run.opened.max(from)).as_secs_f64()
     });
     match covered.sum::<f64>() / (to - from).as_secs_f64() {
-        share if share > THROUGHOUT => Ran::Throughout(Some(share)),
+        share if share > BACKGROUND_COVERED.0 => Ran::Throughout(Some(share)),
         share if share > 0.0 => Ran::Partly(Some(share)),
         _ => Ran::Throughout(None),
     }

@@ -237,6 +237,29 @@ mod tests {
     use super::*;
     use crate::rng::SplitMix64;
 
+    #[test]
+    fn the_methodology_names_the_lengths_and_parts() {
+        use pgio_results::test_support::{assert_documented, in_words};
+        let [first @ .., last] = LENGTHS_MS.map(|ms| ms.to_string());
+        let words = |n: u32| in_words(n.into());
+        let standby = FIRST_WITH_STANDBY.as_millis();
+        let lengths = format!("tries {} and {last} ms ({standby} ms only", first.join(", "));
+        let parts = format!(
+            "in {} to {} parts of at least {} slices",
+            words(MIN_PARTS),
+            words(MAX_PARTS),
+            words(MIN_PART_SLICES)
+        );
+        assert_eq!(BUDGET_DIVISOR, 8, "an eighth");
+        for sentence in [
+            lengths,
+            format!("holds {} slices, in at most an eighth", words(MIN_SLICES)),
+            parts.replace("in ", "each in "),
+        ] {
+            assert_documented("METHODOLOGY.md", &sentence);
+        }
+    }
+
     /// Runs three conditions; slices up to `reaches` are slower after the third, and calls take `call`.
     fn tried(duration: u64, reaches: u64, call: u64) -> Calibration {
         tried_from(Duration::ZERO, duration, reaches, call)

@@ -18,34 +18,15 @@ use pgio_results::checks::{self, CLOCK_STEP, WEAVE_ENDED, WEAVE_GUARD};
 use pgio_results::model::{Check, CheckVerdict, Evidence, Outcome, Trial, When};
 use pgio_results::series::Series;
 use pgio_results::telemetry::{HostUse, Telemetry};
+use pgio_results::thresholds::{
+    CLOCK_MOVED, DATA_CHANGED, LATE_SLICES, LATE_START, RATE_REACHED, SHORT_STALL,
+    SHORT_STALL_SECONDS, STALL, STALL_SECONDS,
+};
 
-pub(super) use self::foreign::FOREIGN_WARNING_SHARE;
 pub(super) use self::observed::{lies_on, storage};
 
 /// Evidence of sessions that may be a program's and did not take its options.
 pub(super) const UNPROVEN: &str = "sessions without the command's options";
-
-/// Change of size above which the data no longer counts as the same.
-const SIZE_DRIFT: f64 = 0.02;
-
-/// Share of a window that a session may miss without a warning.
-const LATE_SHARE: f64 = 0.02;
-
-/// Share of a woven window's slices in which sessions may be late without a warning.
-const LATE_SLICES_SHARE: f64 = 0.05;
-
-/// Share of a window by which the server's clock may move against this machine's.
-const CLOCK_SHARE: f64 = 0.01;
-
-/// Time, or share of the window, for which the generator of the load may stand still: more is invalid, or a warning. On
-/// a busy machine any process waits for a processor for some tenths of a second.
-const STALL_SECONDS: f64 = 1.0;
-const STALL_SHARE: f64 = 0.2;
-const SHORT_STALL_SECONDS: f64 = 0.25;
-const SHORT_STALL_SHARE: f64 = 0.05;
-
-/// Per cent of the calls due that an open loop must start without a warning.
-const RATE_WARNING: f64 = 99.0;
 
 /// Adds verdicts to the record. `waits_for_flush`: whether each commit of the workload does by itself.
 pub(super) fn judge(
@@ -228,7 +209,7 @@ fn data_size(trial: &Trial) -> Option<Check> {
     const ID: &str = "data-size";
     let data = trial.dataset.as_ref()?;
     let change = data.bytes_after as f64 / data.bytes_before.max(1) as f64 - 1.0;
-    Some(if change.abs() <= SIZE_DRIFT {
+    Some(if change.abs() <= DATA_CHANGED.0 {
         Check::ok(ID, format!("the data set's size changed by {:.2} %", change * 100.0))
     } else {
         // Data grows with the work done: discarding the trial would keep only the
@@ -266,7 +247,7 @@ fn deadlocks(trial: &Trial) -> Option<Check> {
 pub(super) fn common_start(late: f64, window: f64) -> Check {
     const ID: &str = "common-start";
     let message = format!("a session started {:.0} ms late", late * 1e3);
-    if late <= window * LATE_SHARE {
+    if late <= window * LATE_START.0 {
         Check::ok(ID, format!("all sessions started within {:.1} ms", late * 1e3))
     } else if late < window {
         Check::warning(ID, message, checks::remedy(ID))
@@ -277,7 +258,7 @@ pub(super) fn common_start(late: f64, window: f64) -> Check {
 
 /// Checks a window that is timed by the server's clock.
 pub(super) fn clock_step(moved: f64, window: f64) -> Option<Check> {
-    (moved.abs() > window * CLOCK_SHARE).then(|| {
+    (moved.abs() > window * CLOCK_MOVED.0).then(|| {
         Check::invalid(
             CLOCK_STEP,
             format!(
@@ -297,9 +278,9 @@ pub(super) fn generator_stall(stood_still: f64, window: f64) -> Option<Check> {
     let is = |seconds: f64, share: f64, least: f64| {
         stood_still >= seconds || stood_still >= (share * window).max(least)
     };
-    if is(STALL_SECONDS, STALL_SHARE, SHORT_STALL_SECONDS) {
+    if is(STALL_SECONDS, STALL.0, SHORT_STALL_SECONDS) {
         Some(Check::invalid(ID, message, checks::remedy(ID)))
-    } else if is(SHORT_STALL_SECONDS, SHORT_STALL_SHARE, SHORT_STALL_SECONDS / 2.0) {
+    } else if is(SHORT_STALL_SECONDS, SHORT_STALL.0, SHORT_STALL_SECONDS / 2.0) {
         Some(Check::warning(ID, message, checks::remedy(ID)))
     } else {
         None
@@ -308,7 +289,7 @@ pub(super) fn generator_stall(stood_still: f64, window: f64) -> Option<Check> {
 
 /// Checks a condition of a woven window: the guard of its slices is not spent before the sessions begin.
 pub(super) fn late_slices(late: usize, slices: usize) -> Option<Check> {
-    (late as f64 > slices as f64 * LATE_SLICES_SHARE).then(|| {
+    (late as f64 > slices as f64 * LATE_SLICES.0).then(|| {
         Check::warning(
             WEAVE_GUARD,
             format!("in {late} of {slices} slices a session began after half of the guard"),
@@ -384,7 +365,7 @@ fn open_loop_rate(trial: &Trial) -> Option<Check> {
 /// `reached` is the percentage of due calls that were started.
 fn check_reached(id: &str, reached: f64, message: String, remedy: &str) -> Check {
     match reached {
-        r if r < RATE_WARNING => Check::warning(id, message, remedy),
+        r if r < RATE_REACHED.0 * 100.0 => Check::warning(id, message, remedy),
         _ => Check::ok(id, message),
     }
 }

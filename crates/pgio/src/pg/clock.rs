@@ -8,7 +8,8 @@ use postgres::Client;
 /// Number of clock readings timed together.
 const READINGS: u32 = 20_000;
 /// Cost of a reading above which the clock is slow; without a system call it takes a tenth.
-pub const SLOW_CLOCK: Duration = Duration::from_nanos(300);
+pub const SLOW_CLOCK: Duration =
+    Duration::from_nanos(pgio_results::thresholds::CLOCK_READING_NANOS);
 
 /// Measures one reading of the server's clock: a query with many readings against one without, the least
 /// of three, since disturbances only add time.

@@ -275,6 +275,12 @@ fn sample_rounds(
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_methodology_names_the_interval() {
+        let sentence = format!("are sampled {} times a second", 1.0 / INTERVAL.as_secs_f64());
+        pgio_results::test_support::assert_documented("METHODOLOGY.md", &sentence);
+    }
+
     fn samples(moments: &[u64], opened: Instant) -> Samples {
         let mut samples = Samples { sessions: 2, ..Samples::default() };
         let (cpu, flush) = (samples.event_index("CPU"), samples.event_index("IO:WALSync"));

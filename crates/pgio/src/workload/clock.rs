@@ -116,8 +116,6 @@ const FEW_ROUND_TRIPS: usize = 4;
 pub const COMMON_LEAD: Duration = Duration::from_millis(200);
 /// The least number of the slowest round trips that this time must last.
 const LEAD_ROUND_TRIPS: u32 = 4;
-/// Share of a common window by which its participants may be apart.
-pub const APART_SHARE: f64 = 0.01;
 
 /// Returns the time from the order to open a common window until it opens.
 pub fn common_lead(slowest: Duration) -> Duration {
@@ -206,6 +204,13 @@ fn seconds_between(from: Instant, to: Instant) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_methodology_names_the_round_trips() {
+        let words = pgio_results::test_support::in_words(ROUND_TRIPS as u64);
+        let sentence = format!("reads each clock by {words} round trips");
+        pgio_results::test_support::assert_documented("METHODOLOGY.md", &sentence);
+    }
 
     /// A server whose clock is `offset` seconds after the epoch at `origin`, behind a network.
     fn reading(

@@ -176,6 +176,18 @@ impl From<EngineError> for WovenFailure {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_methodology_names_the_guard_and_the_spread() {
+        let (least, most) = (GUARD_RANGE.0 * 1e3, GUARD_RANGE.1 * 1e3);
+        assert_eq!((GUARD_SHARE, SPREAD), (0.25, 0.5), "a quarter; half and one and a half");
+        for sentence in [
+            format!("of a quarter of the mean length ({least} to {most} ms)"),
+            "drawn evenly between half and one and a half times the mean".to_owned(),
+        ] {
+            pgio_results::test_support::assert_documented("METHODOLOGY.md", &sentence);
+        }
+    }
+
     fn plan(conditions: usize, duration: u64, slice: u64) -> WeavePlan {
         WeavePlan {
             conditions: vec![Vec::new(); conditions],

@@ -26,9 +26,10 @@ use super::weave::{self, PlannedSlice, WeavePlan, WovenCondition, WovenFailure, 
 use super::window::{slice_length, span};
 use crate::pg::server;
 use pgio_results::model::Slice;
+use pgio_results::thresholds::{CATCH_UP_SECONDS, GUARD_SPENT};
 
 /// Longest wait for a standby before a slice.
-const CATCH_UP: Duration = Duration::from_secs(5);
+const CATCH_UP: Duration = Duration::from_secs(CATCH_UP_SECONDS);
 /// A window ends after this many times the rounds that its duration needs.
 const MAX_ROUNDS_FACTOR: usize = 3;
 /// How often the server's clock is read again. Two machines may drift apart by half a millisecond a second, and
@@ -41,8 +42,6 @@ const LEAD_PER_SESSION: f64 = 0.000_2;
 /// The least number of round trips in this time. Switching takes one, and the order of the work reaches the server
 /// half a round trip later.
 const LEAD_ROUND_TRIPS: f64 = 3.0;
-/// A session that begins after this share of the guard is late.
-const LATE_SHARE_OF_GUARD: f64 = 0.5;
 /// Interval of progress, as in a plain window.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
@@ -107,7 +106,7 @@ impl SessionPool {
                 }
                 let condition = &mut woven.conditions[slice.condition];
                 condition.spans.push(clock.counted(ends));
-                let late = ends[0] - plan.guard() * (1.0 - LATE_SHARE_OF_GUARD);
+                let late = ends[0] - plan.guard() * (1.0 - GUARD_SPENT.0);
                 condition.late_slices += usize::from(done.iter().any(|d| d.began > Some(late)));
                 woven.add(slice, done);
                 if reported_at.elapsed() >= PROGRESS_EVERY {

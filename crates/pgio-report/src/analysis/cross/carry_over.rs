@@ -11,12 +11,13 @@ use benchmath::summary::{mean, median};
 
 use super::super::pairing::value;
 use super::super::reconcile::device_blocks;
+use pgio_results::thresholds::CARRY_OVER;
 use pgio_results::{Check, Outcome, Trial};
 
 const ID: &str = "cache-carry-over";
 
 /// One value must exceed the other by this factor ...
-const MIN_RATIO: f64 = 1.25;
+const MIN_RATIO: f64 = 1.0 + CARRY_OVER.0;
 /// ... by this many blocks (or requests) per visit, because fewer cost little time ...
 const MIN_PER_VISIT: f64 = 0.005;
 /// ... and by this many per window, because ratios of tiny counts are meaningless.

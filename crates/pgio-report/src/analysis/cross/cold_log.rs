@@ -9,16 +9,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pgio_results::thresholds::{COLD_LOG_MORE, COLD_LOG_RATIO, COLD_LOG_WRITES};
 use pgio_results::{Check, Outcome, Trial};
 
 const ID: &str = "drbd-cold-log";
-
-/// The first trial must have this many times the writes to the log of any other, per write to the device ...
-const MIN_RATIO: f64 = 2.0;
-/// ... at least one such write more in a hundred, because each delays only the write that it precedes ...
-const MIN_SHARE: f64 = 0.01;
-/// ... and this many more in its window.
-const MIN_WRITES: f64 = 10.0;
 
 const REMEDY: &str = "keep burn_in on, or write to all of the data once before the experiment";
 
@@ -89,9 +83,9 @@ fn judge((host, device): (&str, &str), group: &[Sample]) -> Option<Check> {
     let most = rest.iter().map(|s| s.share).fold(0.0, f64::max);
     let more = first.share - most;
     let is_cold = first.is_first
-        && first.share > most * MIN_RATIO
-        && more > MIN_SHARE
-        && more * first.writes > MIN_WRITES;
+        && first.share > most * COLD_LOG_RATIO
+        && more > COLD_LOG_MORE
+        && more * first.writes > COLD_LOG_WRITES;
     is_cold.then(|| {
         let message = format!(
             "in the experiment's first trial DRBD wrote to the activity log of {device} on `{host}` {:.1} times per \

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use super::Section;
 use crate::config::experiment::HostSpec;
-use crate::experiment::trial_checks::FOREIGN_WARNING_SHARE;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::{self, Host, Hosts, LOCAL};
 use crate::pg::words;
 use pgio_results::Check;
+use pgio_results::thresholds::FOREIGN_WARNING;
 use pgio_results::units::human;
 
 const SCRIPT: &str = include_str!("machine.sh");
@@ -116,7 +116,7 @@ impl CpuShares {
 fn check_load(busy: f64, cores: f64) -> Check {
     const ID: &str = "foreign-load";
     let text = format!("{:.1} of {cores:.0} cores busy during a second", busy * cores);
-    if busy <= FOREIGN_WARNING_SHARE {
+    if busy <= FOREIGN_WARNING.0 {
         Check::ok(ID, text)
     } else {
         Check::warning(ID, text, "stop other programs, or measure when the machine is idle")
@@ -126,7 +126,7 @@ fn check_load(busy: f64, cores: f64) -> Check {
 fn check_steal(share: f64) -> Check {
     const ID: &str = "steal";
     let text = format!("the hypervisor gave {:.1} % of the time to other guests", share * 100.0);
-    if share <= FOREIGN_WARNING_SHARE {
+    if share <= FOREIGN_WARNING.0 {
         Check::ok(ID, text)
     } else {
         Check::warning(ID, text, "measure on a machine of its own, or use more blocks")

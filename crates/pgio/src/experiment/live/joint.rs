@@ -16,9 +16,10 @@ use crate::experiment::trial::{self, JointTrial, Request};
 use crate::experiment::trial_checks;
 use crate::pg::words;
 use crate::treatment;
-use crate::workload::clock::{APART_SHARE, ClockReading};
+use crate::workload::clock::ClockReading;
 use pgio_results::joint;
 use pgio_results::model::{DatasetInfo, Metric, Trial};
+use pgio_results::thresholds::PARTICIPANTS_APART;
 
 impl Live<'_> {
     /// Runs the trial of a condition with several servers; keeps samples for the next `store`.
@@ -172,11 +173,11 @@ fn check_clock(work: usize, target: &mut Target) -> Result<(), String> {
     };
     let reading = ClockReading::take(&mut target.admin).map_err(|e| words::sentence(&e))?;
     let error = reading.round_trip / 2;
-    if error > window.mul_f64(APART_SHARE) {
+    if error > window.mul_f64(PARTICIPANTS_APART.0) {
         return Err(format!(
             "its clock can be read to {:.0} ms only, more than 1 % of the window; use windows of at least {:.0} s",
             error.as_secs_f64() * 1e3,
-            (error.as_secs_f64() / APART_SHARE).ceil()
+            (error.as_secs_f64() / PARTICIPANTS_APART.0).ceil()
         ));
     }
     Ok(())

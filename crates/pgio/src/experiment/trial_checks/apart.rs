@@ -4,9 +4,9 @@
 //! servers began, by the readings of their clocks before and after the window, and half the longest of their
 //! quickest round trips, which is the error of a reading.
 
-use crate::workload::clock::APART_SHARE;
 use pgio_results::checks;
 use pgio_results::model::{Check, Trial};
+use pgio_results::thresholds::PARTICIPANTS_APART;
 use pgio_results::units::human;
 
 pub(in crate::experiment) fn check(trial: &Trial) -> Check {
@@ -46,7 +46,7 @@ pub(in crate::experiment) fn check(trial: &Trial) -> Check {
         shown(error),
         100.0 * apart / trial.window.seconds
     );
-    if apart > APART_SHARE * trial.window.seconds {
+    if apart > PARTICIPANTS_APART.0 * trial.window.seconds {
         Check::invalid(ID, message, remedy)
     } else {
         Check::ok(ID, message)

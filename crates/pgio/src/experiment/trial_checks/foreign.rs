@@ -10,19 +10,13 @@ use crate::host::called;
 use pgio_results::checks::remedy;
 use pgio_results::model::{Check, CheckVerdict, Trial};
 use pgio_results::telemetry::{DatabaseUse, HostUse, Telemetry};
+use pgio_results::thresholds::{
+    FOREIGN_CORES, FOREIGN_INVALID, FOREIGN_WARNING, UNSEEN_BLOCKS, UNSEEN_TRANSACTIONS,
+};
 
-/// Share of a host's cores, of the window by which others delayed the servers, or of the workload's sessions.
-const INVALID_SHARE: f64 = 0.20;
-/// The same share for a warning; `experiment::doctor` takes it as well.
-pub(in crate::experiment) const FOREIGN_WARNING_SHARE: f64 = 0.05;
-/// Cores that are a warning at any size of the host.
-const WARNING_CORES: f64 = 1.0;
 /// A session that is seen fewer times in a short window may be one short query.
 const INVALID_SIGHTINGS: f64 = 2.5;
 const WARNING_SIGHTINGS: f64 = 1.5;
-/// Work per second in another database that is a warning where the role may not see who is active.
-const UNSEEN_TRANSACTIONS: f64 = 10.0;
-const UNSEEN_BLOCKS: f64 = 1000.0;
 /// Number of other databases that are named.
 const DATABASES: usize = 3;
 
@@ -44,16 +38,16 @@ pub(super) fn load(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "foreign-load";
     // The mail server is not distinguished from other programs.
     let mail = trial.workload.kind == "mail";
-    let invalid_above = if mail { f64::INFINITY } else { INVALID_SHARE };
+    let invalid_above = if mail { f64::INFINITY } else { FOREIGN_INVALID.0 };
     let judged = telemetry.hosts.iter().filter_map(|(name, host)| {
         let (cores, foreign) = (host.cores.filter(|n| *n > 0)?, host.foreign_cores?);
         let share = foreign / f64::from(cores);
         let delay = delay(host, foreign);
         let worse = share.max(delay.unwrap_or_default());
         let by_cores =
-            if foreign >= WARNING_CORES { CheckVerdict::Warning } else { CheckVerdict::Ok };
+            if foreign >= FOREIGN_CORES { CheckVerdict::Warning } else { CheckVerdict::Ok };
         let verdict = verdict_of(worse, invalid_above).max(by_cores);
-        let waited = delay.filter(|d| *d > FOREIGN_WARNING_SHARE).map_or_else(String::new, |d| {
+        let waited = delay.filter(|d| *d > FOREIGN_WARNING.0).map_or_else(String::new, |d| {
             let all = percent(host.run_delay.unwrap_or_default());
             format!(
                 "; the servers' processes waited for a core {all} of the time, {} because of others",
@@ -99,7 +93,7 @@ pub(super) fn sessions(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
             let sessions: f64 = active().map(|(_, sessions)| sessions).sum();
             let seen = sessions * waits.rounds as f64;
             let share = sessions / f64::from(waits.sessions.max(1));
-            verdict = match verdict_of(share, INVALID_SHARE) {
+            verdict = match verdict_of(share, FOREIGN_INVALID.0) {
                 CheckVerdict::Invalid if seen < INVALID_SIGHTINGS => CheckVerdict::Warning,
                 CheckVerdict::Warning if seen < WARNING_SIGHTINGS => CheckVerdict::Ok,
                 verdict => verdict,
@@ -119,7 +113,7 @@ pub(super) fn sessions(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
         }
     }
     if let Some((used, cores)) = cores {
-        verdict = verdict.max(verdict_of(used / f64::from(cores), INVALID_SHARE));
+        verdict = verdict.max(verdict_of(used / f64::from(cores), FOREIGN_INVALID.0));
         parts.push(format!("they used {used:.2} of {cores} cores"));
     }
     if parts.is_empty() {
@@ -140,14 +134,14 @@ pub(super) fn steal(telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "steal";
     let (name, _, share) = worst(telemetry, |h| h.cpu.get("steal").copied())?;
     let message = format!("the hypervisor took {} of the time of {}", percent(share), called(name));
-    Some(check(ID, verdict_of(share, INVALID_SHARE), message, remedy(ID)))
+    Some(check(ID, verdict_of(share, FOREIGN_INVALID.0), message, remedy(ID)))
 }
 
 /// Judges processor time that the work did not get; above `invalid_above` the trial does not count.
 fn verdict_of(share: f64, invalid_above: f64) -> CheckVerdict {
     match share {
         s if s > invalid_above => CheckVerdict::Invalid,
-        s if s > FOREIGN_WARNING_SHARE => CheckVerdict::Warning,
+        s if s > FOREIGN_WARNING.0 => CheckVerdict::Warning,
         _ => CheckVerdict::Ok,
     }
 }

@@ -13,14 +13,10 @@ use crate::host::called;
 use crate::host::proc::diskstats::{is_partition, is_stacked, multipath_head};
 use pgio_results::model::Check;
 use pgio_results::telemetry::{DeviceUse, HostUse, IoRates, ProcessIo, Storage, Telemetry};
+use pgio_results::thresholds::{FOREIGN_IO, FOREIGN_IO_BYTES};
 use pgio_results::units::human;
 
 const ID: &str = "foreign-io";
-
-/// Share of the bytes that the servers' devices moved ...
-const SHARE: f64 = 0.10;
-/// ... and bytes per second that others must have moved there.
-const BYTES: f64 = 1e6;
 
 /// What the file system's journal may add to the servers' writes, as a share of them. No process accounts for
 /// it; up to 45 % were seen beside sessions that commit (ext4).
@@ -41,8 +37,8 @@ pub(super) fn check(telemetry: &Telemetry) -> Option<Check> {
     }
     let worst = judged.iter().max_by(|a, b| a.1.total_cmp(&b.1));
     if let Some((name, others, all, io)) = worst
-        && *others >= BYTES
-        && *others >= SHARE * (all.read + all.written)
+        && *others >= FOREIGN_IO_BYTES
+        && *others >= FOREIGN_IO.0 * (all.read + all.written)
     {
         return Some(Check::warning(
             ID,

@@ -14,26 +14,21 @@ use pgio_results::drivers::DriverPart;
 use pgio_results::model::{Check, Trial};
 use pgio_results::series::Series;
 use pgio_results::telemetry::{DrbdState, DrbdUse, Storage, Telemetry};
+use pgio_results::thresholds::{
+    CLOCK_SKEW_SECONDS, GENERATOR_AWAITED, GENERATOR_BUSY, MEMORY_PRESSURE, SAMPLES_MISSED,
+    SAMPLING_COST,
+};
 use pgio_results::units::human;
 use pgio_results::waits::{WaitGroup, by_group};
 
-/// Cores that telemetry may use.
-const SAMPLING_CORES: f64 = 0.01;
 /// A host counts the time of the sampling shell and of its commands in four sums of whole ticks of 10 ms. Their
 /// difference over a window is too large by two ticks at most, in 98 of 100 windows.
 const TICK_ERROR_SECONDS: f64 = 0.02;
 /// Shortest window, in seconds; in shorter ones the one-time cost of sampling would count as continuous.
 const MIN_WINDOW_FOR_COST: f64 = 1.0;
-const MAX_MISSED_SHARE: f64 = 0.10;
-const MAX_MEMORY_PRESSURE: f64 = 0.01;
-const MAX_SKEW_SECONDS: f64 = 0.050;
 /// A commit that joins another's flush waits for only part of it, and a probe of a second on a busy
 /// device is off by a factor itself.
 const MAX_COMMITS_PER_FLUSH: f64 = 4.0;
-/// Cores that one thread of a driver may use before it may be the bottleneck.
-const DRIVER_CORES: f64 = 0.8;
-/// Share of the sessions' time spent waiting for the driver.
-const CLIENT_SHARE: f64 = 0.05;
 
 pub(super) fn checks(trial: &Trial, series: Option<&Series>, waits_for_flush: bool) -> Vec<Check> {
     let mut all = Vec::new();
@@ -134,9 +129,9 @@ fn generator(telemetry: &Telemetry, trial: &Trial) -> Option<Check> {
         return busy_driver(trial, client);
     }
     // In a woven window, sessions wait for pgio only between slices, which do not count.
-    if cores > DRIVER_CORES * threads
+    if cores > GENERATOR_BUSY.0 * threads
         && trial.woven.is_none()
-        && client.is_none_or(|share| share > CLIENT_SHARE)
+        && client.is_none_or(|share| share > GENERATOR_AWAITED.0)
     {
         let waited = client.map_or(String::new(), |share| {
             format!(", and sessions waited for it {} of their time", percent(share))
@@ -173,7 +168,7 @@ fn telemetry_cost(telemetry: &Telemetry, window: f64) -> Option<Check> {
         seconds => format!(", every {seconds} s,"),
     };
     let message = format!("{what}{every} took {} of a core", percent(seconds / window));
-    Some(if least / window > SAMPLING_CORES {
+    Some(if least / window > SAMPLING_COST.0 {
         let longer = (interval * 5.0).max(5.0).round();
         // With only a few ticks per window, telemetry samples more often than configured.
         let window = longer * 5.0;
@@ -199,7 +194,7 @@ fn missed_rounds(telemetry: &Telemetry) -> Option<Check> {
     });
     let (what, worst) = hosts.chain(waits).max_by(|a, b| a.1.total_cmp(&b.1))?;
     let message = format!("{} of the {what} were late", percent(worst));
-    Some(if worst > MAX_MISSED_SHARE {
+    Some(if worst > SAMPLES_MISSED.0 {
         Check::warning(ID, message, "use a longer telemetry interval, or a less busy machine")
     } else {
         Check::ok(ID, message)
@@ -231,7 +226,7 @@ fn skew(telemetry: &Telemetry) -> Option<Check> {
         apart * 1e3,
         error * 1e3
     );
-    Some(if apart - error > MAX_SKEW_SECONDS {
+    Some(if apart - error > CLOCK_SKEW_SECONDS {
         let remedy = "run a time service on both; their timestamps cannot be compared";
         Check::warning(ID, message, remedy)
     } else {
@@ -244,7 +239,7 @@ fn pressure(telemetry: &Telemetry) -> Option<Check> {
     let (name, _, share) = worst(telemetry, |h| h.pressure.get("memory").copied())?;
     let message =
         format!("tasks stalled on memory {} of the time on {}", percent(share), called(name));
-    Some(if share > MAX_MEMORY_PRESSURE {
+    Some(if share > MEMORY_PRESSURE.0 {
         Check::warning(ID, message, "leave more memory free")
     } else {
         Check::ok(ID, message)
@@ -440,7 +435,7 @@ fn busy_driver(trial: &Trial, waited: Option<f64>) -> Option<Check> {
     let shares = trial.drivers.iter().filter_map(|part| Some((part, share(part, threads(part))?)));
     let (part, (share, cores)) = shares.max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
     let (rank, host) = (part.rank, &part.host);
-    if share <= DRIVER_CORES || waited.is_some_and(|share| share <= CLIENT_SHARE) {
+    if share <= GENERATOR_BUSY.0 || waited.is_some_and(|share| share <= GENERATOR_AWAITED.0) {
         let message = format!("the busiest driver, {rank} on {host}, used {cores:.3} cores");
         return Some(Check::ok(ID, message));
     }

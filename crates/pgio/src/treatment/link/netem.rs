@@ -367,6 +367,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_methodology_names_the_share_that_must_be_seen() {
+        let share = pgio_results::thresholds::Share(MIN_SEEN_SHARE);
+        let sentence = format!("pings by {share} of its delay less its jitter");
+        pgio_results::test_support::assert_documented("METHODOLOGY.md", &sentence);
+    }
+
+    #[test]
     fn a_delay_is_missing_if_the_round_trip_grew_by_too_little() {
         assert!(is_missing(1.5, 2.0) && is_missing(-0.1, 2.0));
         assert!(!is_missing(1.6, 2.0) && !is_missing(-0.1, 0.0));

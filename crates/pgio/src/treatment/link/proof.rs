@@ -6,11 +6,9 @@
 
 use super::shape::{End, LinkSettings};
 use pgio_results::model::{Check, Trial, When};
+use pgio_results::thresholds::LINK_PACKETS_PER_SECOND;
 
 const ID: &str = "link";
-
-/// Packets per second. Background traffic of hosts, and a DRBD that waits for its peer, send fewer.
-const MIN_PACKETS_PER_SECOND: f64 = 1.0;
 
 /// The name of the evidence.
 pub(super) fn packets_through(end: &End) -> String {
@@ -51,7 +49,7 @@ fn judge_end(trial: &Trial, end: &End, proved: bool) -> Check {
         Some(packets) => format!("{packets} packets passed {place} in {seconds:.0} s"),
         None => format!("packets through {place} were not counted"),
     };
-    if passed.is_some_and(|packets| (packets as f64) < seconds * MIN_PACKETS_PER_SECOND) {
+    if passed.is_some_and(|packets| (packets as f64) < seconds * LINK_PACKETS_PER_SECOND) {
         return Check::warning(
             ID,
             format!("{message}: almost no traffic used the link"),

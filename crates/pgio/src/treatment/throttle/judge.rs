@@ -12,15 +12,9 @@ use super::limits::{Limits, format_value};
 use crate::host::blkio::{Limit, Version};
 use pgio_results::model::{Check, Trial};
 use pgio_results::telemetry::DeviceUse;
+use pgio_results::thresholds::{THROTTLE_BURST_SECONDS, THROTTLE_EXCESS, THROTTLE_REACHED};
 
 const ID: &str = "throttle";
-
-/// Tolerated excess, as a share; a limit exceeded by more was not in force.
-const TOLERANCE: f64 = 0.02;
-/// Tolerated burst in addition, in seconds of the limit.
-const BURST_SECONDS: f64 = 0.3;
-/// Below this share the limit can have delayed bursts only.
-const MIN_REACHED_SHARE: f64 = 0.8;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Device<'a> {
@@ -58,7 +52,10 @@ fn judge_limit(
         _ => 0.0,
     };
     let asked = value as f64;
-    let most = asked * (1.0 + TOLERANCE + BURST_SECONDS / trial.window.seconds.max(BURST_SECONDS));
+    let most = asked
+        * (1.0
+            + THROTTLE_EXCESS.0
+            + THROTTLE_BURST_SECONDS / trial.window.seconds.max(THROTTLE_BURST_SECONDS));
     let message = format!(
         "{name} on {host} did {measured:.0} {unit}, with {} = {}",
         limit.name(),
@@ -70,7 +67,7 @@ fn judge_limit(
             format!("{message}: the limit was not in force"),
             "processes that write there must be in the limited group; kernel threads are in cgroup v1's root group",
         )
-    } else if measured < asked * MIN_REACHED_SHARE {
+    } else if measured < asked * THROTTLE_REACHED.0 {
         Check::warning(
             ID,
             format!("{message}: below the limit on average, so only bursts can have been delayed"),

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::PartState;
-use crate::workload::clock::APART_SHARE;
 use crate::workload::drivers::PartResult;
 use crate::workload::outcome::WindowOutcome;
 use crate::workload::slice::Totals;
 use pgio_link::Offset;
 use pgio_results::checks;
 use pgio_results::model::{Check, Slice};
+use pgio_results::thresholds::PARTICIPANTS_APART;
 
 /// Fills the outcome from the parts that have a result.
 pub(super) fn merge(outcome: &mut WindowOutcome, parts: &[PartState]) {
@@ -60,7 +60,7 @@ pub(super) fn check_skew(parts: &[PartState], seconds: f64) -> Option<Check> {
         parts.iter().filter_map(|p| p.offset.as_ref().map(half_trip)).fold(0.0, f64::max);
     let apart = skew + uncertainty;
     let shown = format!("{:.2} ms apart, clocks within {:.2} ms", skew * 1e3, uncertainty * 1e3);
-    Some(if apart > seconds * APART_SHARE {
+    Some(if apart > seconds * PARTICIPANTS_APART.0 {
         Check::invalid(
             ID,
             format!("the drivers opened their windows {shown}: over 1 % of {seconds:.1} s"),

@@ -14,10 +14,9 @@ use crate::workload::drivers::DriverError;
 use crate::workload::error::EngineError;
 use crate::workload::slice::Totals;
 use pgio_results::model::Check;
+use pgio_results::thresholds::COUNTS_APART;
 
 const ID: &str = "driver-sum";
-/// Difference between the two counts above which a trial is invalid.
-const TOLERANCE: f64 = 0.001;
 /// Before 15 the collector may return values that are half a second old.
 const STATISTICS_DELAY: std::time::Duration = std::time::Duration::from_millis(600);
 /// Readings until two agree. Beyond, other sessions use the tables, which the check then finds.
@@ -102,14 +101,14 @@ pub(super) fn check(before: Counted, after: Counted, totals: &Totals) -> Check {
         n => n.saturating_sub(drivers + totals.deadlocks),
     };
     let share = off as f64 / drivers.max(1) as f64;
-    if share > TOLERANCE {
+    if share > COUNTS_APART.0 {
         let percent = 100.0 * share;
         let message = format!(
             "the drivers counted {drivers} calls, the server {server}: {percent:.2} % apart"
         );
         return Check::invalid(ID, message, remedy);
     }
-    if (commits as f64) < drivers as f64 * (1.0 - TOLERANCE) {
+    if (commits as f64) < drivers as f64 * (1.0 - COUNTS_APART.0) {
         let message = format!(
             "the drivers counted {drivers} committed calls, the server only {commits} commits"
         );

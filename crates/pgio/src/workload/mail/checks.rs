@@ -6,11 +6,10 @@ use pgio_mail::verdict::Verdict;
 
 use crate::pg::words;
 use pgio_results::model::Check;
+use pgio_results::thresholds::MAIL_EARLIER;
 
 const ID: &str = "mail-lost";
 const UNVERIFIED: &str = "mail-unverified";
-/// Share of copies from an earlier trial above which this trial did different work.
-const EARLIER_SHARE: f64 = 0.01;
 
 pub(super) fn checks(verdict: &Verdict) -> Vec<Check> {
     std::iter::once(check_complete(verdict)).chain(check_earlier(verdict)).collect()
@@ -26,7 +25,7 @@ fn check_earlier(verdict: &Verdict) -> Option<Check> {
         "{earlier} messages of an earlier trial arrived during this one, in addition to {found} of its own: the server's queue was not empty"
     );
     let remedy = "see the mail server's log for the delay; lower messages_rate, or deliver with protocol = \"lmtp\"";
-    Some(if *earlier as f64 > EARLIER_SHARE * (found + earlier) as f64 {
+    Some(if *earlier as f64 > MAIL_EARLIER.0 * (found + earlier) as f64 {
         Check::invalid(EARLIER, message, remedy)
     } else {
         Check::warning(EARLIER, message, remedy)
