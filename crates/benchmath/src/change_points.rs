@@ -181,7 +181,7 @@ fn best_split(scores: &[f64]) -> Option<(usize, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_noise::normal;
+    use crate::rng::normal;
     use proptest::prelude::*;
 
     /// Logs of the values of runs: noise of this standard deviation, and a step from run `at` on.

@@ -47,7 +47,7 @@ pub fn estimate(conditions: &[Vec<Observation>]) -> Option<Components> {
     let logs: Vec<Vec<(u32, f64)>> =
         conditions.iter().map(|trials| trials.iter().map(|t| (t.block, t.log)).collect()).collect();
     let noise = spread::pooled(&logs)?;
-    // `sd_log` is that of the difference of two trials.
+    // `sd_log` describes the difference of two trials.
     let residual = noise.sd_log.powi(2) / 2.0;
     let windows = || conditions.iter().flatten().map(|t| t.window);
     let autocorrelation = mean(&windows().map(|w| w.autocorrelation).collect::<Vec<_>>())?;
@@ -124,8 +124,8 @@ pub fn coverage(layout: f64, noise: f64, blocks: usize) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::rng::SplitMix64;
+    use crate::rng::normal;
     use crate::steady::scatter;
-    use crate::test_noise::normal;
 
     const SLICES: usize = 30;
 

@@ -126,8 +126,8 @@ impl Counts {
 /// a block; then their correlation is 1/3. This gives Kendall's variance n (n - 1) (2 n + 5) / 18 for one
 /// series without ties, and that of Dietz and Killeen (JASA 76(373), 1981) for several.
 fn normal(signs: &[Vec<f64>], squares: f64, sum: f64) -> f64 {
-    let of_block: f64 = signs.iter().map(|row| row.iter().sum::<f64>().powi(2)).sum();
-    let deviation = (squares / 6.0 + of_block / 3.0).sqrt();
+    let block_sums: f64 = signs.iter().map(|row| row.iter().sum::<f64>().powi(2)).sum();
+    let deviation = (squares / 6.0 + block_sums / 3.0).sqrt();
     // Sums of one series without ties differ by 2, so half of that is the continuity correction.
     let z = (sum.abs() - 1.0).max(0.0) / deviation;
     let standard = Normal::standard();
@@ -138,7 +138,7 @@ fn normal(signs: &[Vec<f64>], squares: f64, sum: f64) -> f64 {
 mod tests {
     use super::*;
     use crate::rng::SplitMix64;
-    use crate::test_noise::normal as noise;
+    use crate::rng::normal as noise;
 
     fn p(values: &[f64]) -> f64 {
         test(&[values.iter().copied().map(Some).collect()]).unwrap().p

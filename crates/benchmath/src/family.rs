@@ -25,7 +25,6 @@
 
 mod extreme;
 mod flips;
-mod series;
 #[cfg(test)]
 mod tests;
 
@@ -33,8 +32,19 @@ pub use self::extreme::MAX_BLOCKS_WITH_SIZES;
 use self::extreme::{Extreme, Member};
 use self::flips::Flips;
 pub use self::flips::{MANY_BLOCKS, MAX_EXHAUSTIVE_BLOCKS, RANDOM_FLIPS, RANDOM_FLIPS_OF_MANY};
-pub use self::series::Series;
 use crate::interval::assert_probability;
+
+/// The log-ratios of one comparison, by block.
+#[derive(Debug, Clone, Default)]
+pub struct Series {
+    /// Members of the same kind have the same unit and source of noise, such as one metric under
+    /// several conditions; their sizes are compared directly.
+    pub kind: usize,
+    /// Block numbers, each once, in any order.
+    pub blocks: Vec<u32>,
+    /// One finite log-ratio per block.
+    pub logs: Vec<f64>,
+}
 
 /// The result for one member of the family.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -138,7 +138,7 @@ mod tests {
             let mut longer = of.clone();
             let (x, _) = of[of.len() - 1];
             let least = of.iter().map(|(x, r)| x / r).fold(f64::MAX, f64::min);
-            // Its power is lower than that of all others.
+            // Its power is the lowest of all.
             longer.push((x, x / (least / worse)));
             let before = knee(&curve(&of)).unwrap();
             let after = knee(&curve(&longer)).unwrap();

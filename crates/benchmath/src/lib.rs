@@ -59,8 +59,6 @@ pub mod spread;
 pub mod steady;
 pub mod student;
 pub mod summary;
-#[cfg(test)]
-mod test_noise;
 pub mod totals;
 pub mod warning;
 pub mod welch;

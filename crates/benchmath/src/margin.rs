@@ -14,7 +14,7 @@
 //!
 //! "Matters" needs an interval that lies beyond the margin. The caller takes it from the family
 //! that gives the verdict, so that an effect that matters is always one that was detected.
-//! Assumption: that of [`signed_rank`].
+//! Assumption: as for [`signed_rank`].
 
 use crate::interval::assert_probability;
 use crate::power;
@@ -144,8 +144,8 @@ impl Margin {
 mod tests {
     use super::*;
     use crate::rng::SplitMix64;
+    use crate::rng::normal;
     use crate::signed_rank;
-    use crate::test_noise::normal;
     use crate::totals::{self, Block, Part};
     use proptest::prelude::*;
 

@@ -75,7 +75,7 @@ pub fn limit(values: usize) -> f64 {
 mod tests {
     use super::*;
     use crate::rng::SplitMix64;
-    use crate::test_noise::normal;
+    use crate::rng::normal;
     use proptest::prelude::*;
 
     #[test]

@@ -68,9 +68,10 @@ pub fn minimum_detectable_in_family(
     power: f64,
 ) -> Option<f64> {
     let usable = sd_log >= 0.0 && sd_log.is_finite();
-    let of =
+    let power_at =
         |n: usize| detectable_in_sds(n, level_in_family(alpha, members, n), power, members > 1);
-    let fewer = (signed_rank::min_values(alpha)..=n.min(EXACT_UP_TO)).chain([n]).filter_map(of);
+    let fewer =
+        (signed_rank::min_values(alpha)..=n.min(EXACT_UP_TO)).chain([n]).filter_map(power_at);
     fewer.reduce(f64::min).filter(|_| usable).map(|d| (d * sd_log).exp_m1())
 }
 
@@ -160,7 +161,7 @@ fn detectable_in_sds(n: usize, alpha: f64, power: f64, in_family: bool) -> Optio
 mod tests {
     use super::*;
     use crate::rng::SplitMix64;
-    use crate::test_noise::normal;
+    use crate::rng::normal;
 
     #[test]
     fn planned_power_is_reached() {

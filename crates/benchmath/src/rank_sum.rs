@@ -47,8 +47,8 @@ pub fn shift(before: &[f64], after: &[f64], alpha: f64) -> Option<Shift> {
 
 /// All differences of a value of the second sample and one of the first, ascending.
 fn differences(before: &[f64], after: &[f64]) -> Vec<f64> {
-    let of_value = |before: &f64| after.iter().map(|after| after - before).collect::<Vec<_>>();
-    summary::sorted(&before.iter().flat_map(of_value).collect::<Vec<_>>())
+    let differences = |before: &f64| after.iter().map(|after| after - before).collect::<Vec<_>>();
+    summary::sorted(&before.iter().flat_map(differences).collect::<Vec<_>>())
 }
 
 /// The largest number of differences on the lesser side with which the two-sided test rejects.
@@ -90,7 +90,7 @@ fn arrangements(a: usize, b: usize) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::rng::SplitMix64;
-    use crate::test_noise::normal;
+    use crate::rng::normal;
     use proptest::prelude::*;
 
     /// Permeability of the human chorioamnion, the example of Hollander and Wolfe and of R's

@@ -3,7 +3,7 @@
 //! The model for the logs of a rate is condition + block + noise (the two-way layout without
 //! interaction: H. Scheffe, The Analysis of Variance, Wiley 1959, chapter 4), fitted by alternating
 //! means, which also handles blocks with missing trials. The standard deviation of a log-ratio of
-//! two trials is sqrt(2) times that of the noise. Assumption: the noise is about the same under all
+//! two trials is sqrt(2) times the noise's. Assumption: the noise is about the same under all
 //! conditions. Six blocks of one A/A pair estimate the spread to within a factor of 0.5 to 1.5;
 //! pooled over eight conditions, 0.8 to 1.2.
 
@@ -96,7 +96,7 @@ fn subtract_means(residuals: &mut [(usize, u32, f64)], key: impl Fn(&(usize, u32
 mod tests {
     use super::*;
     use crate::rng::SplitMix64;
-    use crate::test_noise::normal;
+    use crate::rng::normal;
 
     fn layout(rng: &mut SplitMix64, conditions: usize, n: u32, sd: f64) -> Vec<Vec<(u32, f64)>> {
         let drift: Vec<f64> = (0..n).map(|_| normal(rng)).collect();

@@ -12,20 +12,18 @@
 //! effective sample size under lag-1 autocorrelation (Bayley and Hammersley, JRSS Supplement 8(2),
 //! 1946; for Mann-Kendall: Yue and Wang, Water Resources Management 18, 2004). Slower oscillations,
 //! which lag 1 does not capture, are still reported as a change. This module does not judge trials;
-//! see `student` and `signed_rank`. Next: [`dependence`] for the effective sample size.
+//! see `student` and `signed_rank`.
 
 use std::fmt;
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use self::dependence::{MAX_AUTOCORRELATION, autocorrelation, effective_size, effective_under};
 pub use self::episode::Episode;
 pub use self::step::{MIN_LOG_STEP, Shift};
+use crate::student::upper_tail;
 use crate::summary;
 
-mod dependence;
 mod episode;
-mod levels;
 mod step;
 
 /// Minimum number of points; with fewer, the normal approximation of Mann-Kendall is inaccurate.
@@ -166,6 +164,101 @@ fn mann_kendall_variance(values: &[f64]) -> f64 {
 
 fn two_sided(z: f64) -> f64 {
     (2.0 * Normal::standard().sf(z.abs())).min(1.0)
+}
+
+/// Upper limit for the autocorrelation: with more, no test could reject, and a trend left in the
+/// residuals looks like autocorrelation.
+const MAX_AUTOCORRELATION: f64 = 0.9;
+
+/// The number of independent points that would estimate the mean equally well.
+///
+/// The lag-1 autocorrelation of few points is biased downward, more so after removing a line or a
+/// step: by (2 + 4 r) / n (Marriott and Pope, Biometrika 41, 1954, for a mean and, with the
+/// constant part doubled, for a line). This function corrects the bias. A negative autocorrelation
+/// counts as 0.
+fn effective_size(residuals: &[f64]) -> f64 {
+    let n = residuals.len() as f64;
+    let found = autocorrelation(residuals);
+    let r = ((n * found + 2.0) / (n - 4.0)).clamp(0.0, MAX_AUTOCORRELATION);
+    effective_under(residuals.len(), r)
+}
+
+fn effective_under(points: usize, r: f64) -> f64 {
+    let n = points as f64;
+    let weights = (1..points).map(|k| (1.0 - k as f64 / n) * r.powi(k as i32));
+    n / (1.0 + 2.0 * weights.sum::<f64>())
+}
+
+fn autocorrelation(values: &[f64]) -> f64 {
+    let center = summary::mean(values).unwrap_or(0.0);
+    let squares: f64 = values.iter().map(|v| (v - center).powi(2)).sum();
+    let products: f64 = values.windows(2).map(|w| (w[0] - center) * (w[1] - center)).sum();
+    if squares > 0.0 { products / squares } else { 0.0 }
+}
+
+// Student's t for levels of a series, on logarithms without outliers.
+//
+// Outliers are cut off at [`OUTLIER`] robust standard deviations, so that three of them in a row do not make a
+// level. As in the other tests of `steady`, points depend on their neighbors: degrees of freedom and errors are
+// taken from the effective number of points. Shared by [`step`] and [`episode`].
+
+/// Shorter stretches are outliers.
+const MIN_LEVEL_POINTS: usize = 3;
+
+/// Values below this share of the median count as this share: a logarithm needs a value above 0.
+const FLOOR: f64 = 0.01;
+
+/// Distance from the median, in standard deviations estimated from the median deviation.
+const OUTLIER: f64 = 3.0;
+const NORMAL_SCALE: f64 = 1.4826;
+
+/// The autocorrelation of residuals is biased downward, as in [`effective_size`]; more here, because
+/// the ends of a level were chosen where the series changes most. Found by simulation.
+const CHOSEN: f64 = 3.0;
+
+/// Fewest effective points beyond the levels; with fewer, no variance could be estimated.
+const MIN_FREEDOM: f64 = 0.5;
+
+/// `None` if the median is not positive.
+fn logs(values: &[f64]) -> Option<Vec<f64>> {
+    let median = summary::median(values).filter(|m| *m > 0.0)?;
+    Some(values.iter().map(|v| (v.max(median * FLOOR) / median).ln()).collect())
+}
+
+/// Cuts off outliers, unless more than half of the logarithms are equal.
+fn without_outliers(logs: &[f64]) -> Vec<f64> {
+    let Some(median) = summary::median(logs) else { return Vec::new() };
+    let deviations: Vec<f64> = logs.iter().map(|log| (log - median).abs()).collect();
+    let most = OUTLIER * NORMAL_SCALE * summary::median(&deviations).unwrap_or(0.0);
+    if most > 0.0 {
+        logs.iter().map(|log| log.clamp(median - most, median + most)).collect()
+    } else {
+        logs.to_vec()
+    }
+}
+
+/// Returns p, two-sided, of the clearest of this many contrasts between levels, and the effective number of points.
+/// `residuals` are the distances from the levels, `contrast` is a difference over its error for independent points
+/// of variance 1.
+///
+/// Squares of neighbors resemble each other less than the points themselves, so the variance has more
+/// degrees of freedom than the mean (Bayley and Hammersley: n (1 - r²) / (1 + r²)).
+fn p_value(residuals: &[f64], levels: usize, contrast: f64, choices: f64) -> (f64, f64) {
+    let (n, levels) = (residuals.len() as f64, levels as f64);
+    let r = (n * autocorrelation(residuals) + CHOSEN) / (n - 2.0 - CHOSEN).max(1.0);
+    let r = r.clamp(0.0, MAX_AUTOCORRELATION);
+    let effective = effective_under(residuals.len(), r);
+    let freedom = (n * (1.0 - r * r) / (1.0 + r * r) - levels).max(1.0);
+    let squares: f64 = residuals.iter().map(|r| r * r).sum();
+    let variance = squares / n * effective / (effective - levels).max(MIN_FREEDOM);
+    let error = (variance * n / effective).sqrt();
+    let p = if error > 0.0 {
+        (choices * 2.0 * upper_tail(contrast.abs() / error, freedom)).min(1.0)
+    } else {
+        // Levels without any scatter.
+        0.0
+    };
+    (p, effective)
 }
 
 #[cfg(test)]

@@ -149,7 +149,7 @@ fn log_ratio(condition: Part, baseline: Part) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::rng::SplitMix64;
-    use crate::test_noise::normal;
+    use crate::rng::normal;
 
     fn block(condition: f64, baseline: f64) -> Block {
         let part = |work| Part { work, seconds: 2.0 };
@@ -184,9 +184,11 @@ mod tests {
         let blocks: Vec<Block> = work.iter().map(|[x, base]| block(*x, *base)).collect();
         let cells: Vec<Vec<f64>> = work.iter().map(|cells| cells.to_vec()).collect();
         let (found, interval) = contrast(&cells, |cell| Some(cell == 0), 0.05).unwrap();
-        let (expected, of_ratio) = ratio(&blocks, 0.05).unwrap();
-        let (interval, of_ratio) = (interval.unwrap(), of_ratio.unwrap());
-        assert!((found - expected).abs() < 1e-12 && (interval.low - of_ratio.low).abs() < 1e-9);
+        let (expected, ratio_interval) = ratio(&blocks, 0.05).unwrap();
+        let (interval, ratio_interval) = (interval.unwrap(), ratio_interval.unwrap());
+        assert!(
+            (found - expected).abs() < 1e-12 && (interval.low - ratio_interval.low).abs() < 1e-9
+        );
         assert_eq!(contrast(&cells, |_| Some(true), 0.05), None);
         assert_eq!(contrast(&[], |_| Some(true), 0.05), None);
     }

@@ -39,7 +39,7 @@ pub fn test(a: &[f64], b: &[f64], alpha: f64) -> Option<Student> {
 mod tests {
     use super::*;
     use crate::rng::SplitMix64;
-    use crate::test_noise::normal;
+    use crate::rng::normal;
     use proptest::prelude::*;
 
     /// R: t.test(extra ~ group, data = sleep): t = -1.8608, df = 17.776, p = 0.07939.

@@ -202,7 +202,7 @@ pub(super) fn generate_trial(n: u32, random: &mut SplitMix64) -> Trial {
     let on = n % 2 == 1;
     let noise = 1.0 + 0.05 * (random.next_f64() - 0.5);
     let rate = if on { 1_400.0 } else { 2_800.0 } * noise;
-    let mut trial = trial::blank();
+    let mut trial = Trial::new();
     trial.run_id = "20260101T000000Z-1".to_owned();
     trial.place = Some(TrialPosition {
         experiment: "made up".to_owned(),

@@ -22,7 +22,6 @@
 
 pub mod across;
 pub mod background;
-mod candidate;
 mod compare;
 mod comparison;
 mod condition;
@@ -30,13 +29,9 @@ pub mod cross;
 mod degraded;
 pub mod device;
 mod drift;
-mod factors;
 mod families;
-mod finding;
 mod findings;
 pub mod history;
-mod images;
-mod interval;
 mod layout;
 mod margin;
 pub(crate) mod operation;
@@ -61,7 +56,6 @@ mod tests;
 mod totals;
 mod trial_status;
 mod variance;
-mod verdict;
 pub mod waits;
 pub mod width;
 mod woven;
@@ -81,19 +75,18 @@ use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
 use pgio_results::store::StoredExperiment;
 
 pub(crate) use compare::is_rate_of_work;
-pub use comparison::Comparison;
-pub use condition::{Condition, Share, State, Steady};
+pub use comparison::{ALPHA, Bound, Comparison, Decision, Gate, Interval, MAX_FACTOR, Verdict};
+pub use condition::{
+    Condition, CountedWarning, Finding, STALLS, Share, State, Steady, WEAVE_CARRY_OVER, WEAVE_SHORT,
+};
 pub use cross::judge;
 pub use drift::Drift;
-pub use finding::{CountedWarning, Finding, STALLS, WEAVE_CARRY_OVER, WEAVE_SHORT};
-pub use interval::{Interval, MAX_FACTOR};
 pub use resolution::NoiseFloor;
 pub use servers::Server;
 pub use totals::Totals;
 pub(crate) use totals::in_words as totals_in_words;
 pub use trial_status::{TrialStatus, trial_statuses};
 pub use variance::{Renewal, Variance};
-pub use verdict::{ALPHA, Bound, Decision, Gate, Verdict};
 pub use woven::WovenSlices;
 pub use woven::{describe as weaving, limit as weave_limit, settings as weave_settings};
 
@@ -216,11 +209,11 @@ impl Analysis {
 /// design.
 pub fn primary_comparisons(stored: &StoredExperiment) -> Vec<Comparison> {
     let stored = cross::judged(stored);
-    let by_condition = pairing::by_condition(&stored.manifest, &stored.trials);
+    let trials = pairing::by_condition(&stored.manifest, &stored.trials);
     if screening::factorial(&stored.manifest).is_some() {
-        return screening::contrasts(&stored.manifest, &by_condition);
+        return screening::contrasts(&stored.manifest, &trials);
     }
-    compare::judged_primary(&stored.manifest, &by_condition)
+    compare::judged_primary(&stored.manifest, &trials)
 }
 
 /// Judges a stored experiment, complete or cut short.
@@ -228,29 +221,29 @@ pub fn analyze(stored: &StoredExperiment) -> Analysis {
     let judged = cross::judged(stored);
     let stored = judged.as_ref();
     let manifest = &stored.manifest;
-    let by_condition = pairing::by_condition(manifest, &stored.trials);
+    let trials = pairing::by_condition(manifest, &stored.trials);
     let mut conditions: Vec<Condition> = manifest
         .conditions
         .iter()
-        .map(|c| summary::describe(c, manifest, &by_condition[c.name.as_str()]))
+        .map(|c| summary::describe(c, manifest, &trials[c.name.as_str()]))
         .collect();
-    let mut comparisons = compare::with_baseline(manifest, &by_condition);
-    let spreads = resolution::spreads(manifest, &by_condition, &comparisons);
+    let mut comparisons = compare::with_baseline(manifest, &trials);
+    let spreads = resolution::spreads(manifest, &trials, &comparisons);
     resolution::plan(manifest, &spreads, &mut comparisons);
     let everywhere = pairing::by_condition_everywhere(manifest, &stored.trials);
     for condition in &mut conditions {
-        let of_it = |c: &&Comparison| c.primary && c.condition == condition.name;
-        let primary = comparisons.iter().find(of_it);
-        condition.state = shares::state(condition, &by_condition[condition.name.as_str()], primary);
+        let is_its_primary = |c: &&Comparison| c.primary && c.condition == condition.name;
+        let primary = comparisons.iter().find(is_its_primary);
+        condition.state = shares::state(condition, &trials[condition.name.as_str()], primary);
         condition.shares = shares::shares(manifest, &everywhere, &condition.name);
     }
     margin::count_failures(&conditions, &mut comparisons);
-    let drifts = drift::all(manifest, &by_condition);
+    let drifts = drift::all(manifest, &trials);
     let mut further = drift::findings(manifest, &drifts);
     let spread = spreads.get(&manifest.primary_metric);
-    further.extend(layout::findings(manifest, &by_condition, &comparisons, spread));
+    further.extend(layout::findings(manifest, &trials, &comparisons, spread));
     let ran = stored.trials.iter().filter_map(|t| t.place.as_ref()).map(|p| p.block).max();
-    let screened = screening::all(manifest, &by_condition, &comparisons);
+    let screened = screening::all(manifest, &trials, &comparisons);
     // In a factorial design the effects take the place of comparisons.
     let effects: Vec<Comparison> = match &screened {
         Some(s) if s.design.is_factorial() => {
@@ -266,35 +259,33 @@ pub fn analyze(stored: &StoredExperiment) -> Analysis {
         schema: ANALYSIS_SCHEMA.to_owned(),
         alpha: ALPHA,
         experiment: manifest.name.clone(),
-        question: factors::question(manifest),
+        question: condition::question(manifest),
         baseline: manifest.baseline.clone(),
         own_baseline: manifest.own_baseline.clone(),
         aa: manifest.aa.clone(),
         primary_metric: manifest.primary_metric.clone(),
         margin: margin::named(manifest),
         metrics: manifest.metrics.clone(),
-        decompositions: waits::decompositions(manifest, &by_condition),
-        decomposition_differences: waits::differences(manifest, &by_condition),
-        reconciliation: reconcile::all(manifest, &by_condition),
-        replicas: replica::all(manifest, &by_condition),
-        standbys: standbys::all(manifest, &by_condition),
-        background: background::all(manifest, &by_condition),
+        decompositions: waits::decompositions(manifest, &trials),
+        decomposition_differences: waits::differences(manifest, &trials),
+        reconciliation: reconcile::all(manifest, &trials),
+        replicas: replica::all(manifest, &trials),
+        standbys: standbys::all(manifest, &trials),
+        background: background::all(manifest, &trials),
         sweep: sweep::all(manifest, &stored.trials, &comparisons),
-        variance: variance::estimate(stored, &by_condition),
+        variance: variance::estimate(stored, &trials),
         screening: screened,
         servers: servers::all(manifest, &conditions, &comparisons),
-        checks: findings::all(stored, &by_condition, &everywhere, &effects, further),
-        woven: woven::slices(manifest, &by_condition),
+        checks: findings::all(stored, &trials, &everywhere, &effects, further),
+        woven: woven::slices(manifest, &trials),
         drifts,
         warnings: findings::warnings(stored),
         notes: [
             manifest.weave.iter().map(woven::describe).collect(),
             woven::note(&stored.trials).into_iter().collect(),
             cross::attributions(manifest, &stored.trials),
-            tail::notes(manifest, &by_condition),
-            images::note(manifest, by_condition.get(manifest.baseline.as_str()))
-                .into_iter()
-                .collect(),
+            tail::notes(manifest, &trials),
+            layout::note(manifest, trials.get(manifest.baseline.as_str())).into_iter().collect(),
         ]
         .concat(),
         block_seconds: pilot::seconds_of_block(stored),

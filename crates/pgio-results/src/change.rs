@@ -9,7 +9,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::built;
 use super::telemetry::Storage;
 
 /// One setting of one subject, and its value under a condition.
@@ -105,8 +104,7 @@ impl Change {
             Subject::FileSystem { role } => {
                 let roles = roles_on_same_mount(storage, |s| s.role == *role);
                 let all = roles.chain([role.as_str()]);
-                let of = |role| [fact::mount(role), fact::scheduler(role), fact::read_ahead(role)];
-                all.flat_map(of).any(|name| name == fact)
+                all.flat_map(device_facts).any(|name| name == fact)
             }
             Subject::Mount { path } => {
                 let is_mounted_there = |s: &Storage| match path {
@@ -118,16 +116,13 @@ impl Change {
                 let roles = roles_on_same_mount(storage, is_mounted_there).chain(unknown);
                 roles.map(fact::mount).any(|name| name == fact)
             }
-            Subject::Version => fact::setting_of(fact).is_some_and(built::follows_from_version),
+            Subject::Version => fact::setting_of(fact).is_some_and(follows_from_version),
             Subject::Initdb => fact::setting_of(fact)
-                .is_some_and(|s| built::follows_from_initdb(s, &self.setting, &self.value)),
+                .is_some_and(|s| follows_from_initdb(s, &self.setting, &self.value)),
             Subject::Directory => {
                 let roles =
                     if self.setting == "wal_directory" { &["wal"][..] } else { &[DATA, "wal"] };
-                let of = |role: &&str| {
-                    [fact::mount(role), fact::scheduler(role), fact::read_ahead(role)]
-                };
-                roles.iter().flat_map(of).any(|name| name == fact)
+                roles.iter().copied().flat_map(device_facts).any(|name| name == fact)
             }
             Subject::Standby { .. } => {
                 fact == fact::setting("synchronous_standby_names") || fact::is_of_standby(fact)
@@ -173,6 +168,11 @@ const DERIVED: &[(&str, &str)] = &[
     ("shared_memory_size", "shared_buffers"),
     ("shared_memory_size_in_huge_pages", "shared_buffers"),
 ];
+
+/// The facts of the device on which files of this role lie.
+fn device_facts(role: &str) -> [String; 3] {
+    [fact::mount(role), fact::scheduler(role), fact::read_ahead(role)]
+}
 
 /// The roles on the same mount as a matching one.
 fn roles_on_same_mount(
@@ -307,6 +307,57 @@ pub mod fact {
     }
 }
 
+// Settings that initdb writes into postgresql.conf differ between versions, so they are no difference of their own. The
+// tables err by omission: what they lack is named as different.
+
+/// Settings that initdb writes whatever its options, and those of which a version reports that it chose the
+/// value itself.
+const WRITTEN: &[&str] = &[
+    "autovacuum_worker_slots",
+    "DateStyle",
+    "default_text_search_config",
+    "dynamic_shared_memory_type",
+    "lc_messages",
+    "lc_monetary",
+    "lc_numeric",
+    "lc_time",
+    "log_timezone",
+    "max_connections",
+    "max_stack_depth",
+    "max_wal_size",
+    "min_wal_size",
+    "shared_buffers",
+    "TimeZone",
+    "wal_buffers",
+];
+
+/// Options of initdb, with the settings that they decide.
+const OPTIONS: &[(&[&str], &[&str])] = &[
+    (&["--data-checksums", "-k", "--no-data-checksums"], &["data_checksums"]),
+    (&["--wal-segsize"], &["wal_segment_size", "min_wal_size", "max_wal_size", "wal_buffers"]),
+    (&["--text-search-config", "-T"], &["default_text_search_config"]),
+    (&["--lc-messages", "--locale", "--no-locale"], &["lc_messages"]),
+    (&["--lc-monetary", "--locale", "--no-locale"], &["lc_monetary"]),
+    (&["--lc-numeric", "--locale", "--no-locale"], &["lc_numeric"]),
+    (&["--lc-time", "--locale", "--no-locale"], &["lc_time"]),
+];
+
+/// Whether the setting may differ between two versions that were set up alike. Checksums are not among
+/// these: users who compare versions must know them.
+fn follows_from_version(setting: &str) -> bool {
+    WRITTEN.contains(&setting)
+}
+
+/// Whether an option of initdb, such as `--wal-segsize` with the value `64`, decides the setting.
+fn follows_from_initdb(setting: &str, option: &str, value: &str) -> bool {
+    let decides = |(options, settings): &(&[&str], &[&str])| {
+        options.contains(&option) && settings.contains(&setting)
+    };
+    let is_set = ["-c", "--set"].contains(&option)
+        && value.split_once('=').is_some_and(|(name, _)| name.trim().eq_ignore_ascii_case(setting));
+    is_set || OPTIONS.iter().any(decides)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -390,5 +441,15 @@ mod tests {
         assert!(!drbd(CONNECTION).decides("drbd.r0.al-extents", &[]));
         assert!(drbd("al-extents").decides("db2.drbd.r0.al-extents", &[]));
         assert!(!drbd("al-extents").decides("drbd.protocol.r0", &[]));
+    }
+
+    #[test]
+    fn initdb_options_explain_only_the_settings_they_decide() {
+        assert!(follows_from_initdb("wal_segment_size", "--wal-segsize", "64"));
+        assert!(follows_from_initdb("data_checksums", "-k", ""));
+        assert!(!follows_from_initdb("data_checksums", "--wal-segsize", "64"));
+        assert!(follows_from_initdb("work_mem", "--set", "work_mem=8MB"));
+        assert!(!follows_from_initdb("work_mem", "--set", "fsync=off"));
+        assert!(follows_from_version("shared_buffers") && !follows_from_version("data_checksums"));
     }
 }

@@ -171,23 +171,23 @@ mod tests {
         ] {
             assert_eq!(server(name, value), None, "{name}");
         }
-        let of = |subject: Subject, name: &str, value: &str| {
+        let danger = |subject: Subject, name: &str, value: &str| {
             Change::new(None, subject, name, value).danger()
         };
-        let mount = |value| of(Subject::Mount { path: None }, "barrier", value);
+        let mount = |value| danger(Subject::Mount { path: None }, "barrier", value);
         for value in ["barrier=0", "nobarrier", "data=writeback"] {
             assert_eq!(mount(value), Some(Danger::PowerCutCorrupts), "{value}");
         }
         assert_eq!((mount("barrier=1"), mount("noatime")), (None, None));
         let made = |value: &str| {
-            of(Subject::FileSystem { role: "data".to_owned() }, "file system", value).is_some()
+            danger(Subject::FileSystem { role: "data".to_owned() }, "file system", value).is_some()
         };
         for arguments in ["-O ^has_journal", "-O extent,^has_journal", "-O^has_journal", "-t ext2"]
         {
             assert!(made(&format!("ext4 (mkfs {arguments}) on /dev/vdb")), "{arguments}");
         }
         assert!(!made("ext4 on /dev/vdb") && !made("ext4 (mkfs -E nodiscard) on /dev/vdb"));
-        let drbd = |name, value| of(Subject::Drbd { resource: "r0".to_owned() }, name, value);
+        let drbd = |name, value| danger(Subject::Drbd { resource: "r0".to_owned() }, name, value);
         assert_eq!(drbd("disk-flushes", "no"), Some(Danger::PowerCutCorrupts));
         assert_eq!(drbd("disk-flushes", "yes"), None);
         assert_eq!(drbd(CONNECTION, "disconnected"), Some(Danger::FailoverLosesCommits));

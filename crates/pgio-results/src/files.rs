@@ -8,21 +8,18 @@
 //! [`write_durably`].
 //!
 //! This module knows no file formats. Links in the path of the directory itself are the user's
-//! choice and are followed, but root does not write through those of other users.
-
-mod directory;
-mod special;
+//! choice and are followed, but root does not write through links of other users.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, Read};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Stat;
 use rustix::process::geteuid;
 
-pub use self::directory::{Directory, walk};
-pub use self::special::write_named;
+pub use crate::directory::{Directory, walk};
 use crate::units::human;
 
 /// Why an existing file is not opened.
@@ -105,19 +102,47 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Writes a file named on the command line. /dev/null, /dev/stdout and pipes are written to, never replaced.
+///
+/// A link to one of these is followed only if root or the current user owns it: in /tmp, other
+/// users could plant a link to a disk.
+pub fn write_named(path: &Path, text: &str) -> io::Result<()> {
+    if !is_special(path)? {
+        return write_durably(path, text);
+    }
+    let (directory, _) = split(path)?;
+    Directory::open_to_write(directory)?;
+    OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
+}
+
+fn is_special(path: &Path) -> io::Result<bool> {
+    let Ok(named) = fs::symlink_metadata(path) else { return Ok(false) };
+    if ![0, geteuid().as_raw()].contains(&named.uid()) {
+        return Ok(false);
+    }
+    let Ok(found) = fs::metadata(path) else { return Ok(false) };
+    let kind = found.file_type();
+    if kind.is_block_device() {
+        return Err(Refused::NotRegular("a device").into());
+    }
+    Ok(kind.is_char_device() || kind.is_fifo())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
     fn root_does_not_write_through_links_of_others() {
-        use std::os::unix::fs::{lchown, symlink};
+        use std::os::unix::fs::lchown;
         if !geteuid().is_root() {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
         let [link, elsewhere, ours] = ["link", "elsewhere", "ours"].map(|n| dir.path().join(n));
-        std::fs::create_dir(&elsewhere).unwrap();
+        fs::create_dir(&elsewhere).unwrap();
         symlink("elsewhere", &link).unwrap();
         symlink(dir.path(), &ours).unwrap();
         write_durably(&ours.join("link/f"), "ours").unwrap();
@@ -131,7 +156,7 @@ mod tests {
                 assert!(refused.to_string().contains("belongs to another user"), "{refused}");
             }
         }
-        assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 1);
     }
 
     #[test]
@@ -140,8 +165,27 @@ mod tests {
         assert_eq!(error.to_string(), "it has more than 1000 bytes");
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("f");
-        std::fs::write(&file, "four").unwrap();
+        fs::write(&file, "four").unwrap();
         assert_eq!(read_text(&file, 4).unwrap(), "four");
         assert!(read_text(&file, 3).is_err());
+    }
+
+    #[test]
+    fn special_files_are_written_to_and_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("nothing");
+        symlink("/dev/null", &link).unwrap();
+        write_named(&link, "text").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink(), "our own link is followed");
+        let file = dir.path().join("file");
+        write_named(&file, "text").unwrap();
+        write_named(&file, "again").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "again");
+        // A link of another user is replaced like a regular file.
+        if geteuid().is_root() {
+            std::os::unix::fs::lchown(&link, Some(65534), None).unwrap();
+            write_named(&link, "text").unwrap();
+            assert!(fs::symlink_metadata(&link).unwrap().is_file());
+        }
     }
 }

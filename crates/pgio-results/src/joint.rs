@@ -1,12 +1,18 @@
-//! Trials whose window several servers shared: the metrics of single servers, and their clocks.
+//! Trials whose window several servers shared: the metrics of single servers, and their clocks; or of which several
+//! drivers generated the load.
 //!
-//! The trial's own fields describe all servers together: rates are sums, latencies are those of all operations;
+//! The trial's own fields describe all servers together: rates are sums, latencies cover all operations;
 //! `model::TargetResult` is what belongs to one server.
 //! Metrics of one server that are compared between conditions are also among the trial's metrics, as
 //! `METRIC@TARGET`; the manifest declares them ([`declare_metrics`]).
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
+use crate::histogram::Histogram;
+#[cfg(feature = "schema")]
+use crate::histogram::stored::HistogramV1;
 use crate::metrics::{self, DeclaredMetric, Direction, OfTarget};
 
 /// A server's clock against the coordinator's monotonic one.
@@ -40,7 +46,7 @@ pub const SHARE: &str = "share";
 const COMPARED: &[&str] =
     &["read_latency_p99", "update_latency_p99", "commit_latency_p99", "transaction_latency_p99"];
 
-/// The name of one server's metric among those of its trial.
+/// The name of one server's metric among its trial's metrics.
 pub fn metric_name(metric: &str, target: &str) -> String {
     format!("{metric}@{target}")
 }
@@ -78,17 +84,48 @@ pub fn compared_metrics<'a>(judged: &[&'a str]) -> Vec<&'a str> {
 pub fn declare_metrics(judged: &[&str], targets: &[String]) -> Vec<DeclaredMetric> {
     let mut all = Vec::new();
     for target in targets {
-        let of_target = |metric: &str, unit: &str, better| DeclaredMetric {
+        let one_target = |metric: &str, unit: &str, better| DeclaredMetric {
             name: metric_name(metric, target),
             unit: unit.to_owned(),
             better,
             of: Some(OfTarget { metric: metric.to_owned(), target: target.clone() }),
         };
         let built_in = compared_metrics(judged).into_iter().filter_map(metrics::definition);
-        all.extend(built_in.map(|def| of_target(def.name, def.unit, def.direction)));
-        all.push(of_target(SHARE, "share", Direction::Neutral));
+        all.extend(built_in.map(|def| one_target(def.name, def.unit, def.direction)));
+        all.push(one_target(SHARE, "share", Direction::Neutral));
     }
     all
+}
+
+/// One of several processes that generated the load, each with its range of the sessions.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DriverPart {
+    /// From 0.
+    pub rank: u32,
+    /// The name of its host, as the host says.
+    pub host: String,
+    /// The addresses of its sessions, as the server sees them; empty for a Unix-domain socket.
+    pub addresses: Vec<String>,
+    /// Its first session among those of the trial, from 0, and how many it had.
+    pub first_session: u32,
+    pub sessions: u32,
+    /// Its calls that were answered.
+    pub calls: u64,
+    /// Seconds from the common start to its last answer.
+    pub seconds: f64,
+    /// Seconds by which it opened its window after the common start, on the coordinator's clock.
+    pub opened_late_seconds: f64,
+    /// The quickest and the slowest of the round trips from which its clock's offset was taken.
+    pub round_trip_seconds: f64,
+    pub worst_round_trip_seconds: f64,
+    /// CPU time of its process inside the window, and the processors that it may use.
+    pub cpu_seconds: f64,
+    pub cores: u32,
+    /// Histograms by class of operation; those of the trial are their sums.
+    #[serde(with = "crate::histogram::stored")]
+    #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, HistogramV1>"))]
+    pub histograms: BTreeMap<String, Histogram>,
 }
 
 #[cfg(test)]
@@ -101,11 +138,11 @@ mod tests {
         let all = declare_metrics(&["commits_per_second"], &targets);
         let names: Vec<&str> = all.iter().map(|m| m.name.as_str()).collect();
         assert!(names.contains(&"commits_per_second@a") && names.contains(&"share@b"), "{names:?}");
-        let of = |name: &str| all.iter().find(|m| m.name == name).unwrap();
-        assert_eq!(of("commits_per_second@b").unit, "commits/s");
-        assert_eq!(of("commit_latency_p99@a").better, Direction::LowerIsFaster);
+        let find = |name: &str| all.iter().find(|m| m.name == name).unwrap();
+        assert_eq!(find("commits_per_second@b").unit, "commits/s");
+        assert_eq!(find("commit_latency_p99@a").better, Direction::LowerIsFaster);
         let expected = OfTarget { metric: SHARE.to_owned(), target: "b".to_owned() };
-        assert_eq!(of("share@b").of.as_ref(), Some(&expected));
+        assert_eq!(find("share@b").of.as_ref(), Some(&expected));
     }
 
     #[test]

@@ -8,17 +8,15 @@
 //! [`joint`] the servers that share a window, [`sweep`] the axes varied beside the conditions, [`screening`] the factors that conditions are made of. Nothing here measures or judges. Next:
 //! `analysis` draws conclusions from these records alone.
 
+mod directory;
 pub mod files;
 pub mod histogram;
 pub mod units;
-pub mod warning;
 
-mod built;
 pub mod change;
 pub mod checks;
 pub mod danger;
 pub mod device;
-pub mod drivers;
 pub mod joint;
 pub mod latency;
 pub mod metrics;

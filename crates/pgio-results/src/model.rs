@@ -4,20 +4,19 @@
 //! their own when stored (`histogram::stored`). Next: `wire` reads and writes the record.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::joint::ClockOffset;
+use super::joint::{ClockOffset, DriverPart};
 use super::operation::Work;
 use super::sweep::{Cell, Point};
 use super::telemetry::Telemetry;
-use crate::drivers::DriverPart;
 use crate::histogram::Histogram;
 #[cfg(feature = "schema")]
 use crate::histogram::stored::HistogramV1;
 use crate::units::Layout;
-pub use crate::warning::Warning;
 
 /// Facts about the environment: values by name, such as `setting.fsync` or `host.kernel`.
 pub type Facts = BTreeMap<String, String>;
@@ -25,7 +24,7 @@ pub type Facts = BTreeMap<String, String>;
 pub const TRIAL_SCHEMA: &str = "pgio.trial/1";
 
 /// One run of the workload under one condition, complete or not.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Trial {
     /// Always `pgio.trial/1`.
@@ -114,12 +113,23 @@ pub struct BackgroundUse {
 pub const BURN_IN_BLOCK: u32 = 0;
 
 impl Trial {
+    /// An empty record of this version.
+    pub fn new() -> Trial {
+        let pgio = env!("CARGO_PKG_VERSION").to_owned();
+        Trial { schema: TRIAL_SCHEMA.to_owned(), pgio, ..Trial::default() }
+    }
+
     /// Shares the facts with one of these trials that has equal ones, so that a thousand trials keep them once.
     pub fn share_environment<'a>(&mut self, others: impl IntoIterator<Item = &'a Trial>) {
         let mut others = others.into_iter();
         if let Some(same) = others.find(|other| other.environment == self.environment) {
             self.environment = Arc::clone(&same.environment);
         }
+    }
+
+    /// Whether it ran under this condition.
+    pub fn is_of(&self, condition: &str) -> bool {
+        self.place.as_ref().is_some_and(|place| place.condition == condition)
     }
 
     /// Whether it ran before block 1 to warm up the server: stored and shown, never counted or
@@ -148,7 +158,7 @@ impl Trial {
 }
 
 /// A trial's position in its experiment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrialPosition {
     pub experiment: String,
@@ -178,10 +188,11 @@ impl TrialPosition {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Outcome {
+    #[default]
     Complete,
     Failed {
         error: String,
@@ -191,7 +202,7 @@ pub enum Outcome {
 }
 
 /// The measuring window, common to all sessions.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Window {
     /// Requested seconds; absent if a fixed number of transactions or calls was requested.
@@ -203,7 +214,7 @@ pub struct Window {
     pub warmup_seconds: f64,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkloadInfo {
     pub kind: String,
@@ -212,7 +223,7 @@ pub struct WorkloadInfo {
     pub keys: BTreeMap<String, serde_json::Value>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DatasetInfo {
     pub tables: u32,
@@ -229,7 +240,7 @@ pub struct DatasetInfo {
     pub bytes_used: Option<u64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ServerInfo {
     /// `server_version`, such as `15.14 (Debian 15.14-0+deb12u1)`.
@@ -249,7 +260,7 @@ pub struct ServerInfo {
 }
 
 /// One server of a trial, by the name of its target.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TargetResult {
     pub server: ServerInfo,
@@ -483,5 +494,31 @@ impl Check {
         remedy: impl Into<String>,
     ) -> Check {
         Check { id: id.to_owned(), verdict, message: message.into(), remedy: remedy.into() }
+    }
+}
+
+/// What happened, why, and what to try. Results carry warnings; reports show them last.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Warning {
+    pub what: String,
+    pub why: String,
+    #[serde(rename = "try")]
+    pub try_this: String,
+}
+
+impl Warning {
+    pub fn new(
+        what: impl Into<String>,
+        why: impl Into<String>,
+        try_this: impl Into<String>,
+    ) -> Warning {
+        Warning { what: what.into(), why: why.into(), try_this: try_this.into() }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.what, self.why, self.try_this)
     }
 }

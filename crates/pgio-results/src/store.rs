@@ -1,7 +1,7 @@
 //! The directory of an experiment: experiment.toml, manifest.json, trials.jsonl.
 //!
 //! A record is appended in one write and fsynced before the next trial begins. A crash therefore
-//! leaves complete records and at most one torn last line, which [`reading`] skips and [`resume`]
+//! leaves complete records and at most one torn last line, which [`reading`] skips and [`leftovers`]
 //! removes. The caller must lock a file elsewhere against a second writer, because anyone who may read the
 //! results could lock a file here. Before each record, the writer checks that the file still
 //! has its name, because records appended to a removed file are lost.
@@ -9,37 +9,30 @@
 //! Results directories are untrusted: everything in them is read and written through
 //! [`crate::files`].
 
-mod calibration;
 mod collection;
-mod creation;
-mod error;
+mod leftovers;
 mod manifest;
 mod reading;
-mod resume;
 
 use std::borrow::Cow;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use self::creation::{FILES, is_unfinished, remove_unfinished};
-use self::error::io;
+use self::leftovers::{FILES, is_unfinished, remove_unfinished};
 use self::reading::{EXPERIMENT, LINE_LIMIT, TRIALS};
 use super::model::Trial;
 use super::series::Series;
-use super::wire;
-use crate::files::Directory;
+use super::wire::{self, WireError};
+use crate::files::{Directory, Refused};
 
-pub use self::calibration::{
-    Calibration, CarryOver, CarryOverQuestion, LengthVerdict, TriedLength,
-};
 pub use self::collection::collection;
-pub use self::error::StoreError;
 pub use self::manifest::{
-    ConditionInfo, MANIFEST_SCHEMA, MAX_NAME_BYTES, Manifest, Resumed, Rules,
+    Calibration, CarryOver, CarryOverQuestion, ConditionInfo, LengthVerdict, MANIFEST_SCHEMA,
+    MAX_NAME_BYTES, Manifest, Resumed, Rules, TriedLength,
 };
 pub use self::reading::{
     NoSuchCondition, StoredExperiment, experiments, read, read_experiment, read_manifest,
@@ -233,6 +226,47 @@ fn bounded(text: &str) -> Cow<'_, str> {
     let tail = text.ceil_char_boundary(text.len() - (MAX_OUTPUT - head));
     let omitted = tail - head;
     Cow::Owned(format!("{}\n[pgio: {omitted} bytes omitted]\n{}", &text[..head], &text[tail..]))
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("cannot {doing} {}", path.display())]
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("{} already contains an experiment; specify another directory with --out", .0.display())]
+    Occupied(PathBuf),
+    #[error("{} contains no pgio results: {missing} is missing", dir.display())]
+    NotResults { dir: PathBuf, missing: &'static str },
+    #[error("cannot parse {}", path.display())]
+    Manifest { path: PathBuf, source: serde_json::Error },
+    #[error("{} has format {found}, but this pgio reads {MANIFEST_SCHEMA}; use the version of pgio that wrote it", path.display())]
+    ManifestVersion { path: PathBuf, found: String },
+    #[error(
+        "{} was removed, renamed or replaced while the experiment ran, so no further trial can be stored: rerun the experiment, or continue a renamed directory with --resume",
+        .0.display()
+    )]
+    Gone(PathBuf),
+    #[error("{place} is longer than {limit} bytes: it was not written by pgio, or it is damaged")]
+    LongLine { place: String, limit: u64 },
+    #[error(
+        "the trial has a record of {bytes} bytes, more than the {limit} that pgio reads from {}: use fewer sessions, or a duration instead of a number of transactions",
+        path.display()
+    )]
+    LongRecord { path: PathBuf, bytes: usize, limit: u64 },
+    #[error("{} has a name of {bytes} bytes, more than the {MAX_NAME_BYTES} that pgio writes: it is damaged", path.display())]
+    LongName { path: PathBuf, bytes: usize },
+    #[error("{place} names the file `{name}` for its samples, which must be below series/")]
+    SeriesName { place: String, name: String },
+    #[error(
+        "cannot trust the commands in {}, because {why}: check the stored experiment.toml, then specify your own experiment file before --resume, or take ownership (chown, chmod go-w)",
+        path.display()
+    )]
+    Untrusted { path: PathBuf, why: Refused },
+    #[error(transparent)]
+    Wire(#[from] WireError),
+}
+
+fn io(doing: &'static str, path: &Path, source: io::Error) -> StoreError {
+    StoreError::Io { doing, path: path.to_owned(), source }
 }
 
 #[cfg(test)]

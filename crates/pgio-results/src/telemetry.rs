@@ -42,14 +42,14 @@ impl Telemetry {
 
     /// Host and name of [`Telemetry::devices_in_use`], as far as they are known.
     pub fn names_in_use(&self) -> BTreeSet<(&str, &str)> {
-        self.of_each_stack(|_, top, _| top)
+        self.each_stack(|_, top, _| top)
     }
 
     /// Host and name of the disks below the server's file systems, with what else is on them: other
     /// partitions and volumes. Where there is more than one disk or a loop device, that of
     /// [`Telemetry::names_in_use`].
     pub fn disks_in_use(&self) -> BTreeSet<(&str, &str)> {
-        self.of_each_stack(|host, top, stack| {
+        self.each_stack(|host, top, stack| {
             let observed = |disk: &&str| {
                 self.hosts.get(host).is_some_and(|host| host.devices.contains_key(*disk))
             };
@@ -59,7 +59,7 @@ impl Telemetry {
 
     /// One device of each stack, each once and none above another. `choose` gets the host, the first device of the
     /// stack, and the whole stack.
-    fn of_each_stack<'a>(
+    fn each_stack<'a>(
         &'a self,
         choose: impl Fn(&'a str, &'a str, &'a [Device]) -> &'a str,
     ) -> BTreeSet<(&'a str, &'a str)> {
@@ -193,11 +193,11 @@ impl HostUse {
             self.devices.get(&device.name).is_some_and(|used| used.flushes_per_second.is_some())
         };
         // The disk of a partition may be in the stack of an earlier one.
-        let of_stack = |stack: &'a [Device]| {
+        let stack_use = |stack: &'a [Device]| {
             let found = stack.iter().chain(&storage.devices).find(counts)?;
             Some(found.name.as_str())
         };
-        let found: Option<Vec<_>> = storage.stacks().map(of_stack).collect();
+        let found: Option<Vec<_>> = storage.stacks().map(stack_use).collect();
         found.filter(|names| !names.is_empty())
     }
 }

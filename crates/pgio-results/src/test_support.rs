@@ -1,17 +1,14 @@
 //! Test data: a trial with all fields set, a manifest, and a device record.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::device::{DevicePlace, DeviceRecord, DeviceRun, DeviceTest};
 use super::joint::ClockOffset;
 use super::model::{
-    Check, DatabaseCounters, DatabaseRow, DatasetInfo, Evidence, Metric, Outcome, ServerInfo,
-    SessionTotals, Slice, TRIAL_SCHEMA, TargetResult, Trial, TrialPosition, Warning, When, Window,
-    WorkloadInfo,
+    Check, DatabaseCounters, DatabaseRow, DatasetInfo, Evidence, Metric, ServerInfo, SessionTotals,
+    Slice, TargetResult, Trial, TrialPosition, Warning, When, Window, WorkloadInfo,
 };
 use super::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules};
-use super::sweep::Point;
 use crate::change::Change;
 use crate::histogram::Histogram;
 use crate::units::Layout;
@@ -25,18 +22,14 @@ pub fn full_trial() -> Trial {
     let commit_rate = Metric::new(Some(2919.5), "commits/s");
     let unknown = Metric::new(None, "s");
     Trial {
-        schema: TRIAL_SCHEMA.to_owned(),
-        pgio: env!("CARGO_PKG_VERSION").to_owned(),
         run_id: "20180602T050946Z-1".to_owned(),
         place: Some(TrialPosition {
             experiment: "test".to_owned(),
             condition: "local".to_owned(),
             block: 1,
             position: 1,
-            attempt: 0,
-            point: Point::new(),
+            ..TrialPosition::default()
         }),
-        outcome: Outcome::Complete,
         started_at: "2018-06-02T05:09:46Z".to_owned(),
         window: Window { asked_seconds: Some(120.0), seconds: 120.0, warmup_seconds: 0.0 },
         workload: WorkloadInfo {
@@ -52,7 +45,7 @@ pub fn full_trial() -> Trial {
             layout: Layout::default(),
             bytes_before: 231 << 20,
             bytes_after: 231 << 20,
-            bytes_used: None,
+            ..DatasetInfo::default()
         }),
         seed: 1,
         server: ServerInfo {
@@ -63,7 +56,7 @@ pub fn full_trial() -> Trial {
             target: "local socket".to_owned(),
             fsync: "on".to_owned(),
             full_page_writes: "on".to_owned(),
-            started: None,
+            ..ServerInfo::default()
         },
         settings: BTreeMap::from([("synchronous_commit".to_owned(), "local".to_owned())]),
         sessions: vec![SessionTotals { pid: 10_058, ..SessionTotals::default() }],
@@ -73,9 +66,6 @@ pub fn full_trial() -> Trial {
             ("commits_per_second".to_owned(), commit_rate),
             ("read_latency_p50".to_owned(), unknown),
         ]),
-        woven: None,
-        targets: BTreeMap::new(),
-        drivers: Vec::new(),
         database: Some(DatabaseCounters {
             before: DatabaseRow {
                 blks_hit: 98_053,
@@ -92,10 +82,6 @@ pub fn full_trial() -> Trial {
                 tup_updated: 115_478,
             },
         }),
-        telemetry: None,
-        background: BTreeMap::new(),
-        series: None,
-        environment: Arc::default(),
         evidence: vec![Evidence {
             when: When::During,
             what: "synchronous_commit".to_owned(),
@@ -104,6 +90,7 @@ pub fn full_trial() -> Trial {
         }],
         checks: vec![Check::ok("treatment-in-force", "read back before and after")],
         warnings: vec![Warning::new("a short window", "one checkpoint moves it", "lengthen it")],
+        ..Trial::new()
     }
 }
 
@@ -196,19 +183,7 @@ pub fn device_record(rounds: u32, ratio: f64) -> DeviceRecord {
 
 /// A server's part of a joint window, with nothing but its clock.
 pub fn target_result(clock: Option<ClockOffset>) -> TargetResult {
-    TargetResult {
-        server: full_trial().server,
-        seconds: 10.0,
-        dataset: None,
-        settings: BTreeMap::new(),
-        sessions: Vec::new(),
-        metrics: BTreeMap::new(),
-        share: None,
-        database: None,
-        telemetry: None,
-        environment: BTreeMap::new(),
-        clock,
-    }
+    TargetResult { server: full_trial().server, seconds: 10.0, clock, ..TargetResult::default() }
 }
 
 /// Asserts that a page of docs/ contains a sentence, wherever its lines break.

@@ -98,7 +98,7 @@ pub const DATA_GREW: Share = Share(0.05);
 /// `trial-trend`: smaller changes from the first block to the last are irrelevant, unless the experiment names a smaller
 /// margin.
 pub const TREND: Share = Share(0.05);
-/// `trial-trend`: the level of each of its two questions. Lower than that of a comparison, because this check is only
+/// `trial-trend`: the level of each of its two questions. Lower than the level of a comparison, because this check is only
 /// one of many that may accuse a healthy experiment. Six blocks in perfect order still fall below it, also after the
 /// adjustment for three conditions.
 pub const TREND_LEVEL: f64 = 0.01;

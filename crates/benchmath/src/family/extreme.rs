@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::series::Series;
+use super::Series;
 use crate::signed_rank::{Null, Walsh};
 use crate::summary;
 
@@ -51,11 +51,11 @@ pub(super) fn members(series: &[Series]) -> Vec<Member<'_>> {
         let sizes: Vec<f64> = s.logs.iter().map(|d| d.abs()).collect();
         summary::median(&sizes).unwrap_or(0.0)
     };
-    let of_kind = |kind| series.iter().filter(move |s| s.kind == kind && !s.logs.is_empty());
-    let scale = |s: &Series| match of_kind(s.kind).count() {
+    let same_kind = |kind| series.iter().filter(move |s| s.kind == kind && !s.logs.is_empty());
+    let scale = |s: &Series| match same_kind(s.kind).count() {
         0 | 1 => Scale::Own,
         // A member whose log-ratios are all 0 does not indicate the noise of the others.
-        _ => of_kind(s.kind)
+        _ => same_kind(s.kind)
             .map(noise)
             .filter(|n| *n > 0.0)
             .reduce(f64::min)

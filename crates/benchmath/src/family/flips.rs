@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::Series;
 use super::extreme::{Extreme, Member, SignedRanks};
-use super::series::Series;
 use crate::rng::SplitMix64;
 
 /// Up to this many blocks every flip is evaluated: 2,048 of them; the other half are their mirror

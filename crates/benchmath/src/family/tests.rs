@@ -6,8 +6,8 @@ use super::*;
 use crate::holm;
 use crate::power;
 use crate::rng::SplitMix64;
+use crate::rng::normal;
 use crate::signed_rank;
-use crate::test_noise::normal;
 use proptest::prelude::*;
 
 const ALPHA: f64 = 0.05;

@@ -5,10 +5,8 @@
 //! logarithms, and the smaller difference counts: a step or a trend differs from one side only. The clearest
 //! stretch is judged (the epidemic alternative of Levin and Kline, Statistics in Medicine 4, 1985). The p value
 //! is multiplied by the number of stretches to choose from (Bonferroni's inequality).
-//!
-//! Next: [`super::levels`] for the logarithms and the p value.
 
-use super::levels::{MIN_LEVEL_POINTS, logs, p_value, without_outliers};
+use super::{MIN_LEVEL_POINTS, logs, p_value, without_outliers};
 use crate::summary;
 
 /// Fewest points before an episode, and after it.
@@ -85,7 +83,7 @@ fn change(values: &[f64], from: usize, to: usize) -> f64 {
 mod tests {
     use super::*;
     use crate::rng::SplitMix64;
-    use crate::test_noise::normal;
+    use crate::rng::normal;
 
     /// Noise of 5 % around 100, of which each value contains `memory` times the previous one.
     fn noise(n: usize, memory: f64, rng: &mut SplitMix64) -> Vec<f64> {

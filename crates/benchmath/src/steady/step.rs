@@ -4,11 +4,8 @@
 //! If the rate wanders slowly before or after the step, few points are effectively independent, and no order of so
 //! few is evidence, however large the step. Student's t for the two levels finds a step that is large beside the
 //! wandering. Each test has a share of the step's level: the reported p is the smaller one, divided by its share.
-//!
-//! Next: [`super::levels`] for the second test.
 
-use super::dependence::effective_size;
-use super::levels::{MIN_LEVEL_POINTS, logs, p_value, without_outliers};
+use super::{MIN_LEVEL_POINTS, effective_size, logs, p_value, without_outliers};
 use crate::summary;
 
 /// Pettitt's test has this share of the level. The test by size has the rest, because it assumes more and finds

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::rng::SplitMix64;
-use crate::test_noise::normal;
+use crate::rng::normal;
 
 /// Annual flow of the Nile at Aswan from 1871 on, R's `Nile`: the textbook change point is 1898.
 const NILE: [f64; 100] = [

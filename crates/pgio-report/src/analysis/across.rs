@@ -6,7 +6,7 @@
 //! or more, Welch's test on the logs of the runs' typical values (`benchmath::welch`) judges them. (With
 //! trials as the unit, half of the comparisons of equal runs of different dates were judged different.)
 //! The primary metric and those that a rule names are judged each over all conditions, all other metrics together:
-//! interval and verdict of a comparison are those of one level (Holm's method).
+//! interval and verdict of a comparison have one level (Holm's method).
 //! The second view, each condition's effect in its own run, excludes what all its conditions share. A run without
 //! a value drops out of a ratio, and so do failed trials; both are named beside it. A metric that a run defines with
 //! another unit or better direction than the first run of A is not compared.
@@ -14,7 +14,6 @@
 //! Next: [`gate`] for rules about the change, `failures` for failed trials, `reasons` for differences that may make
 //! the two incomparable.
 
-mod failures;
 pub mod gate;
 pub(super) mod reasons;
 #[cfg(test)]
@@ -26,12 +25,10 @@ use benchmath::summary::{geometric_mean, mean};
 use benchmath::{holm, welch};
 use serde::{Deserialize, Serialize};
 
-pub use self::failures::{AcrossFailures, FailureCount};
+pub use self::gate::{AcrossFailures, FailureCount};
 pub use self::reasons::Reason;
-use super::comparison::Comparison;
-use super::interval::Interval;
+use super::comparison::{ALPHA, Comparison, Interval, Verdict, directed};
 use super::pairing::{self, ByCondition, ConditionTrials};
-use super::verdict::{ALPHA, Verdict, directed};
 use super::{compare, cross, tail};
 use pgio_results::metrics::{self, DeclaredMetric, Direction, MetricDef};
 use pgio_results::store::{Manifest, StoredExperiment};
@@ -193,7 +190,7 @@ pub fn across(a: &[StoredExperiment], b: &[StoredExperiment], named: &[String]) 
         metrics: first_a.metrics.clone(),
         reasons: reasons::all(&a, &b),
         comparisons: members.into_iter().map(|member| member.comparison).collect(),
-        failures: failures::all(&common, &a, &b),
+        failures: gate::all_failures(&common, &a, &b),
         effects: effects(&common, (&a, &trials_a), (&b, &trials_b)),
         only_in_a: conditions_only_in(first_a, first_b),
         only_in_b: conditions_only_in(first_b, first_a),
@@ -457,17 +454,17 @@ fn effects(
     let others = common.iter().filter(|name| **name != first.baseline);
     let mut samples = Vec::new();
     let one = |name: &String| {
-        let of_runs = |runs: &[Vec<Comparison>]| -> Vec<Effect> {
-            let of_run = |all: &Vec<Comparison>| {
+        let run_effects = |runs: &[Vec<Comparison>]| -> Vec<Effect> {
+            let effects_in = |all: &Vec<Comparison>| {
                 // A bound is not an effect.
                 let wanted =
                     |c: &&Comparison| c.primary && c.condition == *name && c.bound.is_none();
                 let c = all.iter().find(wanted)?;
                 Some(Effect { ratio: c.ratio, interval: c.interval, blocks: c.blocks })
             };
-            runs.iter().filter_map(of_run).collect()
+            runs.iter().filter_map(effects_in).collect()
         };
-        let (effects_a, effects_b) = (of_runs(&of_a), of_runs(&of_b));
+        let (effects_a, effects_b) = (run_effects(&of_a), run_effects(&of_b));
         let logs = |effects: &[Effect]| -> Vec<f64> {
             effects.iter().filter_map(|e| e.ratio).map(f64::ln).collect()
         };

@@ -68,9 +68,8 @@ mod tests {
     fn the_rate_is_shown_with_its_range_beside_the_condition_that_had_it() {
         let mut stored = demo();
         let noisy = stored.manifest.conditions[2].name.clone();
-        let of_it =
-            |t: &&mut pgio_results::Trial| t.place.as_ref().is_some_and(|p| p.condition == noisy);
-        for (n, trial) in stored.trials.iter_mut().filter(of_it).enumerate() {
+        let is_used = |t: &&mut pgio_results::Trial| t.is_of(&noisy);
+        for (n, trial) in stored.trials.iter_mut().filter(is_used).enumerate() {
             let value = Some(if n == 0 { 100.0 } else { 200.0 });
             let used = BackgroundUse {
                 target: "n1".to_owned(),

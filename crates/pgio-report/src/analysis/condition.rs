@@ -1,10 +1,15 @@
 //! One condition of an analysis: its numbers of trials, their outcomes, and the values of the typical
-//! trial. `summary` and `shares` compute them.
+//! trial, computed by `summary` and `shares`; the factors by which it differs from the baseline; and what was found
+//! about it, by `findings` and `steady`.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use pgio_results::Metric;
+use pgio_results::change::Change;
 use pgio_results::danger::Danger;
+use pgio_results::store::{ConditionInfo, Manifest};
+use pgio_results::{CheckVerdict, Warning};
 use serde::{Deserialize, Serialize};
 
 /// One condition and its trials; stored unchanged.
@@ -93,4 +98,108 @@ pub enum State {
     Undecided,
     #[default]
     Measured,
+}
+
+/// The finding that a condition stalled.
+pub const STALLS: &str = "stalls";
+
+/// The finding that conditions of a woven window reached into each other.
+pub const WEAVE_CARRY_OVER: &str = "weave-carry-over";
+pub const WEAVE_SHORT: &str = "weave-short-slices";
+
+/// A problem, and what to do about it; stored unchanged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "CheckV1"))]
+pub struct Finding {
+    pub id: String,
+    pub verdict: CheckVerdict,
+    pub condition: Option<String>,
+    /// The line of trials.jsonl, counted from 1; null for the experiment as a whole.
+    pub trial: Option<usize>,
+    pub message: String,
+    pub remedy: String,
+}
+
+/// A warning that trials raised.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CountedWarning {
+    #[serde(flatten)]
+    pub warning: Warning,
+    /// Number of trials with this warning.
+    pub trials: usize,
+}
+
+// The factors of a condition: the changes by which it differs from the baseline; and the question that the conditions
+// ask.
+
+/// One difference between a condition and the baseline.
+#[derive(Debug)]
+pub(super) struct Factor<'a> {
+    pub change: &'a Change,
+    /// Whether only the baseline makes the change.
+    without: bool,
+}
+
+impl fmt::Display for Factor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let without = if self.without { "without " } else { "" };
+        write!(f, "{without}{}", self.change)
+    }
+}
+
+/// The differences between two conditions. A changed value counts once: `a = 1` against `a = 2` is one
+/// factor, and so is a treatment that only one side has.
+pub(super) fn differing_factors<'a>(
+    condition: &'a ConditionInfo,
+    baseline: &'a ConditionInfo,
+) -> Vec<Factor<'a>> {
+    let ours = condition.changes.iter().filter(|change| !baseline.changes.contains(change));
+    let mut differing: Vec<Factor<'_>> =
+        ours.map(|change| Factor { change, without: false }).collect();
+    for theirs in baseline.changes.iter().filter(|change| !condition.changes.contains(change)) {
+        let is_changed =
+            |ours: &Factor<'_>| !ours.without && ours.change.is_of_same_setting(theirs);
+        if !differing.iter().any(is_changed) {
+            differing.push(Factor { change: theirs, without: true });
+        }
+    }
+    differing
+}
+
+/// The question of the experiment: its own, or one made from what its conditions change.
+pub(super) fn question(manifest: &Manifest) -> String {
+    if let Some(own) = &manifest.rules.question {
+        return own.clone();
+    }
+    if let Some(screening) = &manifest.screening {
+        let factors = screening.factors.iter().map(|f| format!("`{}`", f.name));
+        return format!("Which of {} make a difference?", listed(&factors.collect::<Vec<_>>()));
+    }
+    let asked =
+        |c: &&ConditionInfo| c.name != manifest.baseline && Some(&c.name) != manifest.aa.as_ref();
+    let asked: Vec<&ConditionInfo> = manifest.conditions.iter().filter(asked).collect();
+    let changes: Vec<&[Change]> = asked.iter().map(|c| c.changes.as_slice()).collect();
+    let names = || listed(&asked.iter().map(|c| format!("`{}`", c.name)).collect::<Vec<_>>());
+    let what = match changes.as_slice() {
+        // One setting, of which each condition has another value.
+        [[first], ..]
+            if changes.iter().all(|c| matches!(c, [one] if one.is_of_same_setting(first))) =>
+        {
+            let values = asked.iter().skip(1).map(|c| c.changes[0].value.clone());
+            listed(&std::iter::once(first.to_string()).chain(values).collect::<Vec<_>>())
+        }
+        [] => return format!("How fast is `{}`?", manifest.baseline),
+        _ => names(),
+    };
+    format!("What difference does {what} make, compared with `{}`?", manifest.baseline)
+}
+
+/// `a, b or c`
+fn listed(all: &[String]) -> String {
+    match all {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => all.concat(),
+    }
 }

@@ -8,12 +8,10 @@
 //! change as more trials come; [`Across`] is updated incrementally. Next: `tally` for the
 //! counts, `pairing` for what counts, `findings` for the experiment as a whole.
 
-mod built;
 mod carry_over;
 mod checkpoints;
 mod cold_log;
-mod differing;
-mod expected;
+mod environment;
 mod servers;
 mod tally;
 
@@ -21,9 +19,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use self::built::Pair;
-use self::differing::{Usual, compare_facts, join_differences};
-use self::expected::{Expected, ObservedFacts, verdict};
+use self::environment::Pair;
+use self::environment::{Expected, ObservedFacts, verdict};
+use self::environment::{Usual, compare_facts, join_differences};
 use self::servers::FurtherServers;
 use self::tally::{CellId, Environment, Tally, cell, data_sets, is_described};
 use pgio_results::checks::{DATA_DRIFT, remedy, tolerate};
@@ -49,7 +47,7 @@ impl Across {
     }
 
     /// Returns the failed checks of these trials with their indexes, in order. The cost depends on their
-    /// number, not on that of all trials.
+    /// number, not on the number of all trials.
     pub fn checks<'a>(
         &self,
         manifest: &Manifest,
@@ -85,7 +83,7 @@ impl Across {
         found
     }
 
-    /// Compares the data size with that of the server's first trial; of several servers the one that grew most.
+    /// Compares the data size with the size in the server's first trial; of several servers the one that grew most.
     fn growth(&self, trial: &Trial) -> Option<Check> {
         let growth = data_sets(trial).into_iter().filter_map(|(target, data)| {
             let began = self.0.first_bytes(target)?;

@@ -2,7 +2,7 @@
 //! median, and the longest such period.
 //!
 //! Users of a database notice stalls, but a mean hides them, and so does the typical block. The median is
-//! that of all slices of the condition's trials, so a condition that is slow throughout is not degraded.
+//! the rate of all slices of the condition's trials, so a condition that is slow throughout is not degraded.
 //! The resolution is a slice, about a second, or several where operations take so long that a slice holds only a
 //! few of them. Shares may be 0, so they are compared by difference.
 
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use benchmath::summary;
 
-use super::candidate::{self, Candidate};
+use super::compare::{self, Candidate};
 use super::pairing::{ConditionTrials, PairedTrials, Pairs};
 use super::steady;
 use pgio_results::histogram::Histogram;
@@ -196,7 +196,7 @@ pub(super) fn compared(
         }
         if pairs.condition.iter().chain(&pairs.baseline).any(|v| *v > 0.0) {
             let Some(def) = metrics::definition(metric) else { continue };
-            let mut candidate = candidate::by_difference(def, &pairs);
+            let mut candidate = compare::by_difference(def, &pairs);
             let c = &mut candidate.comparison;
             name.clone_into(&mut c.condition);
             c.judged = manifest.rules.judges(name, metric, false);

@@ -1,6 +1,6 @@
 //! Describes and compares the results of `pgio device`: a round is a block, a run a trial.
 //!
-//! Test and interval are those of an experiment's conditions. Each fio test answers its own question, so
+//! Test and interval are as for an experiment's conditions. Each fio test answers its own question, so
 //! nothing is adjusted for the number of tests, and reports mention that.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use benchmath::summary;
 use serde::{Deserialize, Serialize};
 
-use super::candidate::by_ratio;
+use super::compare::by_ratio;
 use super::comparison::Comparison;
 use super::pairing::Pairs;
 use pgio_results::device::{DeviceRecord, DeviceRun, DeviceTest};
@@ -81,12 +81,12 @@ fn described(runs: &[&DeviceRun], metric: &str) -> Described {
     for (name, value) in runs.iter().flat_map(|run| &run.metrics) {
         values.entry(name.clone()).or_default().push(*value);
     }
-    let of_metric = values.get(metric).cloned().unwrap_or_default();
+    let places = values.get(metric).cloned().unwrap_or_default();
     Described {
         runs: runs.len(),
-        median: summary::median(&of_metric),
-        lowest: of_metric.iter().copied().reduce(f64::min),
-        highest: of_metric.iter().copied().reduce(f64::max),
+        median: summary::median(&places),
+        lowest: places.iter().copied().reduce(f64::min),
+        highest: places.iter().copied().reduce(f64::max),
         medians: values
             .into_iter()
             .filter_map(|(name, values)| Some((name, summary::median(&values)?)))

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use benchmath::{drift, holm};
 use serde::{Deserialize, Serialize};
 
-use super::finding::Finding;
+use super::condition::Finding;
 use super::pairing::{ByCondition, PairedTrials};
 use pgio_results::CheckVerdict;
 use pgio_results::store::Manifest;
@@ -37,16 +37,15 @@ pub struct Drift {
 
 /// The test of all conditions together, then one for each condition; those that have too few blocks are
 /// missing.
-pub(super) fn all(manifest: &Manifest, by_condition: &ByCondition<'_>) -> Vec<Drift> {
+pub(super) fn all(manifest: &Manifest, trials: &ByCondition<'_>) -> Vec<Drift> {
     let metric = manifest.primary_metric.as_str();
     let values: Vec<Vec<(u32, f64)>> =
-        by_condition.values().map(|condition| logs(condition.values_by_block(metric))).collect();
+        trials.values().map(|condition| logs(condition.values_by_block(metric))).collect();
     let mut found: Vec<Drift> = tested(None, &values).into_iter().collect();
-    let Some(baseline) = by_condition.get(manifest.baseline.as_str()) else { return found };
+    let Some(baseline) = trials.get(manifest.baseline.as_str()) else { return found };
     let others = manifest.conditions.iter().filter(|c| c.name != manifest.baseline);
     let ratios = others.filter_map(|info| {
-        let pairs =
-            PairedTrials::new(by_condition.get(info.name.as_str())?, baseline).values(metric);
+        let pairs = PairedTrials::new(trials.get(info.name.as_str())?, baseline).values(metric);
         let ratios = pairs.condition.iter().zip(&pairs.baseline).map(|(own, other)| own / other);
         tested(Some(&info.name), &[logs(pairs.blocks.iter().copied().zip(ratios))])
     });

@@ -4,17 +4,15 @@
 //! under each condition (or those that `judge` names). The mean time of the operation that explains the answer
 //! is the second, under the same conditions. The degraded time is the third, the primary metric of conditions that `judge`
 //! leaves out the fourth, and all other comparisons are the fifth.
-//! In each, the chance of even one false verdict is at most [`ALPHA`]; the method is that of `benchmath::family`, for
+//! In each, the chance of even one false verdict is at most [`ALPHA`]; the method is in `benchmath::family`, for
 //! the degraded time Holm's. A comparison's interval and verdict come from the same test.
 
 use benchmath::family::{self, Series};
 use benchmath::{effect, holm, power, signed_rank, student, summary};
 
-use super::candidate::Candidate;
-use super::comparison::FamilyKind;
-use super::interval::Interval;
+use super::compare::Candidate;
+use super::comparison::{ALPHA, FamilyKind, Interval, Verdict, directed_decision};
 use super::tail;
-use super::verdict::{ALPHA, Verdict, directed_decision};
 
 impl Candidate {
     /// Whether it is compared by difference, because its ratio may not exist.

@@ -7,12 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use benchmath::signed_rank::min_values;
 
-use super::comparison::Comparison;
-use super::factors::{Factor, differing_factors};
-use super::finding::{CountedWarning, Finding, STALLS};
+use super::comparison::{ALPHA, Comparison, Verdict};
+use super::condition::{CountedWarning, Factor, Finding, STALLS, differing_factors};
 use super::pairing::{ByCondition, ConditionTrials, value};
 use super::totals::Totals;
-use super::verdict::{ALPHA, Verdict};
 use super::width::width;
 use super::{degraded, screening, steady, woven};
 use pgio_results::change::fact;

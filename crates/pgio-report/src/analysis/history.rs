@@ -1,8 +1,8 @@
 //! The history of an experiment: its runs in the order of time, trends, and where the level changed.
 //!
-//! The run is the unit: each has one value for each condition, that of its typical trial, because all trials of
+//! The run is the unit: each has one value for each condition, from its typical trial, because all trials of
 //! a run share whatever the day brought. Change points come from `benchmath::change_points`, at a level for all
-//! conditions together. Size, direction and interval of a change are those of the rank-sum test between the two
+//! conditions together. Size, direction and interval of a change come from the rank-sum test between the two
 //! levels (`benchmath::rank_sum`), because ranks found it: one bad run turns none of them. They are not
 //! corrected for the search, so they are descriptive. After the last change, a trend is tested
 //! (`benchmath::drift`). The conditions' ratios to the baseline in the same run are searched as well: a machine that
@@ -28,8 +28,7 @@ use serde::Serialize;
 pub use self::environment::{ChangedSubject, EnvironmentChange};
 pub use self::run::{Run, RunCondition};
 use super::across::reasons;
-use super::interval::Interval;
-use super::verdict::{ALPHA, Verdict, directed};
+use super::comparison::{ALPHA, Interval, Verdict, directed};
 
 pub const HISTORY_SCHEMA: &str = "pgio.history/1";
 
@@ -317,7 +316,7 @@ fn no_metric(name: &str, runs: &[Run]) -> HistoryError {
     HistoryError::NoMetric { name: name.to_owned(), known }
 }
 
-/// All conditions: the baseline, those of the last run, then those that only earlier runs have.
+/// All conditions: the baseline, the last run's, then conditions that only earlier runs have.
 fn conditions(runs: &[Run], baseline: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for condition in runs.iter().rev().flat_map(|run| &run.conditions) {
@@ -340,22 +339,22 @@ fn series(
     let value = |run: &Run, name: &str| run.condition(name)?.values.get(def.name).copied();
     let point = |(number, run): (usize, &Run)| {
         let own = value(run, name);
-        let of_baseline = value(run, baseline).filter(|v| *v != 0.0);
+        let baseline_value = value(run, baseline).filter(|v| *v != 0.0);
         Point {
             run: number,
             value: own,
             bounded: own.is_none()
                 && run.condition(name).is_some_and(|c| c.bounded.contains(def.name)),
             trials: run.condition(name).map_or(0, |c| c.trials),
-            to_baseline: own.zip(of_baseline).map(|(own, of_baseline)| own / of_baseline),
+            to_baseline: own.zip(baseline_value).map(|(own, baseline_value)| own / baseline_value),
         }
     };
     let points: Vec<Point> = (1..).zip(runs).map(point).collect();
     let near = |e: &&EnvironmentChange| e.what.concerns(name);
     let environment: Vec<EnvironmentChange> = environment.iter().filter(near).cloned().collect();
-    let search = |of: fn(&Point) -> Option<f64>| {
+    let search = |quantity: fn(&Point) -> Option<f64>| {
         let known: Vec<(usize, f64)> =
-            points.iter().filter_map(|p| Some((p.run, of(p)?))).collect();
+            points.iter().filter_map(|p| Some((p.run, quantity(p)?))).collect();
         search(&known, alpha, def.direction, &environment)
     };
     let (changes, trend, autocorrelation) = search(|p| p.value);
@@ -420,14 +419,14 @@ fn level_change(before: &[f64], after: &[f64], p: f64, direction: Direction) -> 
     let shift = rank_sum::shift(&before, &after, ALPHA);
     // With many equal values the shift may be 0.
     let rises = |s: Shift| s.estimate > 0.0 || (s.estimate == 0.0 && mean(&after) > mean(&before));
-    let of_ratio = shift.filter(|_| is_ratio);
+    let ratio_shift = shift.filter(|_| is_ratio);
     LevelChange {
         run: 0,
         verdict: directed(shift.is_some_and(rises), direction),
         before: level(&before),
         after: level(&after),
-        ratio: of_ratio.map(|s| s.estimate.exp()),
-        interval: of_ratio
+        ratio: ratio_shift.map(|s| s.estimate.exp()),
+        interval: ratio_shift
             .and_then(|s| s.bounds)
             .map_or(Interval::UNKNOWN, |(low, high)| Interval::from_ratio(low.exp(), high.exp())),
         p,

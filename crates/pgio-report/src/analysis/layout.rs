@@ -9,10 +9,11 @@ use std::collections::BTreeSet;
 
 use benchmath::components::coverage;
 use benchmath::spread::Spread;
+use benchmath::summary::mean;
 
 use super::comparison::Comparison;
-use super::finding::Finding;
-use super::pairing::ByCondition;
+use super::condition::Finding;
+use super::pairing::{ByCondition, ConditionTrials, value};
 use super::variance::reloads;
 use pgio_results::store::Manifest;
 use pgio_results::telemetry::Storage;
@@ -30,14 +31,14 @@ const REMEDY: &str = "put reset = \"reload\" under [experiment], so that every t
 /// One finding for each condition that lies elsewhere than the baseline.
 pub(super) fn findings(
     manifest: &Manifest,
-    by_condition: &ByCondition<'_>,
+    trials: &ByCondition<'_>,
     comparisons: &[Comparison],
     spread: Option<&Spread>,
 ) -> Vec<Finding> {
     if reloads(manifest) {
         return Vec::new();
     }
-    let first = |name: &str| by_condition.get(name)?.valid().next().map(DataLocation::of);
+    let first = |name: &str| trials.get(name)?.valid().next().map(DataLocation::new);
     let Some(baseline) = first(&manifest.baseline) else { return Vec::new() };
     let elsewhere = manifest.conditions.iter().filter_map(|info| {
         let how = first(&info.name)?.differs(&baseline)?;
@@ -79,7 +80,7 @@ struct DataLocation<'a> {
 }
 
 impl<'a> DataLocation<'a> {
-    fn of(trial: &'a Trial) -> DataLocation<'a> {
+    fn new(trial: &'a Trial) -> DataLocation<'a> {
         let storage = trial.telemetry.as_ref().map_or(&[][..], |t| &t.storage);
         let devices = |s: &'a Storage| {
             let tops = s.stacks().filter_map(|stack| stack.first());
@@ -102,6 +103,36 @@ impl<'a> DataLocation<'a> {
     }
 }
 
+// Notes a large share of full-page images in the baseline's WAL, if the primary metric depends on WAL.
+//
+// After a checkpoint, the first change of each page logs the whole page. With a CHECKPOINT before each
+// window, all windows are at the start of a cycle, which has most images. Effects on WAL are then larger
+// than over a whole cycle.
+
+/// The note appears from this share on.
+const MIN_SHARE: f64 = 0.5;
+
+/// Parts of the names of metrics that depend on WAL.
+const WAL_BOUND: &[&str] = &["commit", "transaction", "update", "wal_"];
+
+pub(super) fn note(manifest: &Manifest, baseline: Option<&ConditionTrials<'_>>) -> Option<String> {
+    let primary = &manifest.primary_metric;
+    // Windows of whole cycles have the long-run share of images.
+    if manifest.rules.checkpoint == "spread" || !WAL_BOUND.iter().any(|part| primary.contains(part))
+    {
+        return None;
+    }
+    let shares: Vec<f64> =
+        baseline?.valid().filter_map(|trial| value(trial, "wal_fpi_share")).collect();
+    let share = mean(&shares).filter(|share| *share >= MIN_SHARE)?;
+    Some(format!(
+        "up to {:.0} % of the baseline's WAL is full-page images (an estimate by whole blocks), which are \
+         most frequent after a checkpoint: effects on WAL overstate the long-run cost; checkpoint = \"spread\" measures \
+         whole checkpoint cycles",
+        share * 100.0
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,8 +148,8 @@ mod tests {
 
     fn changed(condition: &str, change: impl Fn(&mut Trial)) -> StoredExperiment {
         let mut stored = demo();
-        let of_it = |t: &&mut Trial| t.place.as_ref().is_some_and(|p| p.condition == condition);
-        stored.trials.iter_mut().filter(of_it).for_each(change);
+        let is_its = |t: &&mut Trial| t.is_of(condition);
+        stored.trials.iter_mut().filter(is_its).for_each(change);
         stored
     }
 
@@ -162,5 +193,24 @@ mod tests {
         let all = found(&stored);
         assert_eq!(all.len(), 1, "{all:?}");
         assert!(all[0].1.contains("`on` lies on other devices (loop7, not vda)"), "{}", all[0].1);
+    }
+
+    use crate::analysis::test_support::set;
+
+    #[test]
+    fn a_large_share_is_noted_where_the_wal_is_judged() {
+        let note_at = |share: f64, primary: &str, mode: &str| {
+            let mut stored = demo();
+            stored.manifest.primary_metric = primary.to_owned();
+            stored.manifest.rules.checkpoint = mode.to_owned();
+            stored.trials.iter_mut().for_each(|t| set(t, "wal_fpi_share", share));
+            analyze(&stored).notes.into_iter().find(|n| n.contains("full-page images"))
+        };
+        let note = note_at(0.85, "commits_per_second", "before").unwrap();
+        assert!(note.starts_with("up to 85 % of the baseline's WAL is full-page images"), "{note}");
+        assert!(note_at(0.85, "commits_per_second", "").is_some(), "an earlier record");
+        assert_eq!(note_at(0.3, "commits_per_second", "before"), None);
+        assert_eq!(note_at(0.85, "commits_per_second", "spread"), None);
+        assert_eq!(note_at(0.85, "block_visits_per_second", "before"), None);
     }
 }

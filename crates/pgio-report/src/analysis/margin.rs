@@ -11,12 +11,10 @@ use benchmath::signed_rank;
 use pgio_results::metrics::Direction;
 use pgio_results::store::Manifest;
 
-use super::candidate::Candidate;
-use super::comparison::Comparison;
+use super::compare::Candidate;
+use super::comparison::{ALPHA, Bound, Comparison, Decision, Gate, Interval, Verdict};
 use super::condition::Condition;
-use super::interval::Interval;
 use super::shares;
-use super::verdict::{ALPHA, Bound, Decision, Gate, Verdict};
 
 /// The share that the experiment names as its margin; `None` also for one that no margin may have.
 pub(super) fn named(manifest: &Manifest) -> Option<f64> {
@@ -48,7 +46,7 @@ pub(super) fn decide(manifest: &Manifest, candidates: &mut [Candidate]) {
     }
 }
 
-/// The interval that decides that an effect does not matter, which must lie within the margin: that of both one-sided
+/// The interval that decides that an effect does not matter, which must lie within the margin: the interval of both one-sided
 /// tests, widened to the one-sided bounds of the totals.
 fn within(logs: &[f64], totals: Option<(f64, f64)>) -> Option<Interval> {
     let (low, high) = signed_rank::test(logs, 2.0 * ALPHA)?.bounds?;
@@ -242,8 +240,7 @@ mod tests {
     #[test]
     fn one_failure_of_the_baseline_does_not_excuse_more_of_a_condition() {
         let mut stored = failing(1.0, |block| block % 2 == 1 && block < 10);
-        let last =
-            stored.trials.iter_mut().rev().find(|t| t.place.as_ref().unwrap().condition == "local");
+        let last = stored.trials.iter_mut().rev().find(|t| t.is_of("local"));
         last.unwrap().outcome = Outcome::Failed { error: "out of memory".to_owned() };
         let analysis = analyze(&stored);
         let c = analysis.primary("x").unwrap();

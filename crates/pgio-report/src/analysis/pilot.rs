@@ -2,7 +2,7 @@
 //!
 //! A pilot is the same experiment with few blocks. The plan uses its noise and its duration and ignores
 //! its effects, because a number of blocks planned from an estimated effect is noise. The number of
-//! blocks is that of `benchmath::margin` for the 90 % upper bound of the noise (`benchmath::spread`), not
+//! blocks comes from `benchmath::margin` for the 90 % upper bound of the noise (`benchmath::spread`), not
 //! for its estimate: it is an upper bound, because the true noise exceeds that bound in only one of ten
 //! pilots.
 //!
@@ -58,7 +58,7 @@ pub struct Needed {
     pub blocks: Option<u32>,
 }
 
-/// Seconds from the start of one trial to that of the next.
+/// Seconds from the start of one trial to the start of the next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum TrialTime {
     /// The mean of the pilot's trials.
@@ -231,9 +231,8 @@ mod tests {
         stored.manifest.rules.judge = vec!["a".to_owned()];
         let plan = plan(&stored, 0.05, 6).unwrap();
         let logs = |name: &&str| -> Vec<(u32, f64)> {
-            let of_it =
-                stored.trials.iter().filter(|t| t.place.as_ref().unwrap().condition == **name);
-            of_it
+            let is_it = stored.trials.iter().filter(|t| t.is_of(name));
+            is_it
                 .map(|t| (t.place.as_ref().unwrap().block, t.metrics[RATE].value.unwrap().ln()))
                 .collect()
         };
@@ -268,8 +267,8 @@ mod tests {
             stored.manifest.rules.matters = Some(0.05);
             let plan = plan(&stored, 0.05, 6).unwrap();
             let planned = blocks(&plan)[0];
-            let of_share = margin.blocks_needed(plan.spread.upper, ALPHA / 3.0, ALPHA, 0.8);
-            fewer += usize::from(planned < of_share);
+            let by_share = margin.blocks_needed(plan.spread.upper, ALPHA / 3.0, ALPHA, 0.8);
+            fewer += usize::from(planned < by_share);
             for c in analyze(&stored).comparisons.iter().filter(|c| c.primary) {
                 assert_eq!(c.decision_blocks, planned, "{seed}: {}", c.condition);
                 named += 1;

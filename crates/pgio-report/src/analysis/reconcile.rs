@@ -1,4 +1,4 @@
-//! Compares the reads that PostgreSQL requested with those of the device.
+//! Compares the reads that PostgreSQL requested with the reads of the device.
 //!
 //! A buffer miss (RIOPS) is a requested read of 8 kB. The operating system's cache answers some; the
 //! others reach the device, in requests that may contain several blocks. The classic manual check

@@ -13,10 +13,8 @@ use benchmath::signed_rank::min_values;
 use benchmath::spread::{self, Spread};
 use serde::{Deserialize, Serialize};
 
-use super::comparison::{Comparison, FamilyKind};
-use super::interval::Interval;
+use super::comparison::{ALPHA, Comparison, Decision, FamilyKind, Interval, Verdict};
 use super::pairing::{ByCondition, ConditionTrials};
-use super::verdict::{ALPHA, Decision, Verdict};
 use pgio_results::store::Manifest;
 
 /// The noise floor: the effect of the A/A twin.
@@ -232,14 +230,14 @@ mod tests {
                 trials.push(trial(name, block, &[("commits_per_second", level * rate(sd))]));
             }
         }
-        let of = |blocks: u32| {
+        let detectable = |blocks: u32| {
             let kept = trials.iter().filter(|t| t.place.as_ref().unwrap().block <= blocks).cloned();
             let mut stored = experiment(&["local", "local-aa", "x", "wild"], kept.collect());
             stored.manifest.aa = Some("local-aa".to_owned());
             stored.manifest.rules.matters = Some(0.05);
             analyze(&stored)
         };
-        let analysis = of(8);
+        let analysis = detectable(8);
         let floor = analysis.noise_floor["commits_per_second"].minimum_detectable_effect.unwrap();
         assert!(floor < 0.03, "{floor}");
         let x = analysis.primary("x").unwrap();
@@ -247,7 +245,7 @@ mod tests {
         let wild = analysis.primary("wild").unwrap();
         assert!(wild.decision_blocks.unwrap() > 300, "{wild:?}");
         // With six blocks it is in the way, and the report says so.
-        let few = of(6);
+        let few = detectable(6);
         let x = few.primary("x").unwrap();
         assert!(!x.verdict.is_decided(), "{x:?}");
         let why =

@@ -22,12 +22,10 @@ use serde::{Deserialize, Serialize};
 
 pub use self::contrasts::title;
 use self::contrasts::{ContrastResult, Values};
-use super::comparison::{Comparison, FamilyKind};
-use super::interval::Interval;
+use super::comparison::{ALPHA, Comparison, Decision, FamilyKind, Interval};
 use super::margin;
 use super::pairing::ByCondition;
 use super::resolution::{self, Family, Spreads};
-use super::verdict::{ALPHA, Decision};
 use pgio_results::screening::{DesignCell, DesignKind, Factor, Screening};
 use pgio_results::store::Manifest;
 
@@ -107,16 +105,15 @@ pub(super) fn factorial(manifest: &Manifest) -> Option<&Screening> {
 }
 
 /// The effects of a factorial design, without ranks and plans; empty for other experiments.
-pub(super) fn contrasts(manifest: &Manifest, by_condition: &ByCondition<'_>) -> Vec<Comparison> {
-    let judged =
-        factorial(manifest).map(|screening| contrasts::judge(screening, manifest, by_condition));
+pub(super) fn contrasts(manifest: &Manifest, trials: &ByCondition<'_>) -> Vec<Comparison> {
+    let judged = factorial(manifest).map(|screening| contrasts::judge(screening, manifest, trials));
     judged.into_iter().flatten().map(|j| j.candidate.comparison).collect()
 }
 
 /// All effects; `None` for an experiment without factors. `comparisons` are those with the baseline.
 pub(super) fn all(
     manifest: &Manifest,
-    by_condition: &ByCondition<'_>,
+    trials: &ByCondition<'_>,
     comparisons: &[Comparison],
 ) -> Option<ScreeningResult> {
     let screening = manifest.screening.as_ref()?;
@@ -130,12 +127,12 @@ pub(super) fn all(
         notes: Vec::new(),
     };
     if screening.design.is_factorial() {
-        let judged = contrasts::judge(screening, manifest, by_condition);
-        let (effects, detectable) = planned(manifest, by_condition, screening, &judged);
+        let judged = contrasts::judge(screening, manifest, trials);
+        let (effects, detectable) = planned(manifest, trials, screening, &judged);
         screened.effects = effects;
         screened.minimum_detectable_effect = detectable;
-        screened.notes = notes(screening, by_condition, manifest);
-        if let Some((detected, tested)) = contrasts::remaining(screening, manifest, by_condition) {
+        screened.notes = notes(screening, trials, manifest);
+        if let Some((detected, tested)) = contrasts::remaining(screening, manifest, trials) {
             if detected.is_some() {
                 doubt(&mut screened.effects);
             }
@@ -176,7 +173,7 @@ fn high_in_baseline<'a>(screening: &'a Screening, manifest: &Manifest) -> &'a [S
     cell.map(|cell| cell.high.as_slice()).unwrap_or_default()
 }
 
-/// Why a one-at-a-time design has no effects: against a cell with a factor high, a ratio is that of two factors.
+/// Why a one-at-a-time design has no effects: against a cell with a factor high, a ratio shows two factors.
 fn why_no_effects(screening: &Screening, manifest: &Manifest) -> Option<String> {
     let high = high_in_baseline(screening, manifest);
     let all_low = screening.cells.iter().find(|cell| cell.high.is_empty());
@@ -206,14 +203,13 @@ fn compared_alone(screening: &Screening, comparisons: &[Comparison]) -> Vec<Effe
 /// Adds what more blocks would tell, and names interactions after their strongest factors.
 fn planned(
     manifest: &Manifest,
-    by_condition: &ByCondition<'_>,
+    trials: &ByCondition<'_>,
     screening: &Screening,
     judged: &[ContrastResult],
 ) -> (Vec<Effect>, Option<f64>) {
     let mut comparisons: Vec<Comparison> =
         judged.iter().map(|j| j.candidate.comparison.clone()).collect();
-    let spreads =
-        of_contrasts(resolution::spreads(manifest, by_condition, &comparisons), screening);
+    let spreads = contrast_spreads(resolution::spreads(manifest, trials, &comparisons), screening);
     resolution::plan(manifest, &spreads, &mut comparisons);
     let detectable = spreads.get(&manifest.primary_metric).and_then(|spread| {
         let blocks = comparisons.iter().find(|c| c.primary)?.blocks;
@@ -375,7 +371,7 @@ fn remaining_note(
 }
 
 /// The spread of a contrast: its two sides are means of half of the cells each, instead of two trials.
-fn of_contrasts(spreads: Spreads, screening: &Screening) -> Spreads {
+fn contrast_spreads(spreads: Spreads, screening: &Screening) -> Spreads {
     let part = (2.0 / screening.cells.len() as f64).sqrt();
     let smaller = |s: Spread| Spread { sd_log: s.sd_log * part, upper: s.upper * part, ..s };
     spreads
@@ -384,11 +380,7 @@ fn of_contrasts(spreads: Spreads, screening: &Screening) -> Spreads {
         .collect::<BTreeMap<_, _>>()
 }
 
-fn notes(
-    screening: &Screening,
-    by_condition: &ByCondition<'_>,
-    manifest: &Manifest,
-) -> Vec<String> {
+fn notes(screening: &Screening, trials: &ByCondition<'_>, manifest: &Manifest) -> Vec<String> {
     let mut notes = Vec::new();
     match contrasts::interactions(screening) {
         0 => notes.push(
@@ -402,7 +394,7 @@ fn notes(
                 .to_owned(),
         ),
     }
-    let missing = contrasts::incomplete(screening, manifest, by_condition);
+    let missing = contrasts::incomplete(screening, manifest, trials);
     if !missing.is_empty() {
         let blocks: Vec<String> = missing
             .iter()

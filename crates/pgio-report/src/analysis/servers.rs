@@ -8,10 +8,8 @@
 use benchmath::outliers;
 use serde::{Deserialize, Serialize};
 
-use super::comparison::Comparison;
+use super::comparison::{Bound, Comparison, Interval, Verdict};
 use super::condition::Condition;
-use super::interval::Interval;
-use super::verdict::{Bound, Verdict};
 use pgio_results::joint::{self, SHARE};
 use pgio_results::store::Manifest;
 
@@ -61,8 +59,9 @@ pub(super) fn all(
         declared.filter(|of| of.metric == primary).map(|of| of.target.as_str()).collect();
     let mut all = Vec::new();
     for condition in conditions {
-        let of_target = |target: &&str| server(manifest, condition, (primary, target), comparisons);
-        let mut servers: Vec<Server> = targets.iter().filter_map(of_target).collect();
+        let server_comparison =
+            |target: &&str| server(manifest, condition, (primary, target), comparisons);
+        let mut servers: Vec<Server> = targets.iter().filter_map(server_comparison).collect();
         mark_outliers(&mut servers, condition.name == manifest.baseline);
         all.extend(servers);
     }
@@ -153,13 +152,13 @@ mod tests {
             let slow = if condition == "slow" && name == "b" { 0.5 } else { 1.0 };
             rate * slow * (1.0 + 0.001 * f64::from(block))
         });
-        let of = |condition: &str, target: &str| {
+        let compared = |condition: &str, target: &str| {
             found.iter().find(|s| s.condition == condition && s.target == target).unwrap()
         };
-        assert!((of("base", "a").share.unwrap() - 0.75).abs() < 1e-6);
-        assert_eq!((of("base", "a").ratio, of("base", "b").verdict), (None, None));
-        assert!((of("slow", "b").ratio.unwrap() - 0.5).abs() < 1e-6);
-        assert!((of("slow", "a").ratio.unwrap() - 1.0).abs() < 1e-6);
+        assert!((compared("base", "a").share.unwrap() - 0.75).abs() < 1e-6);
+        assert_eq!((compared("base", "a").ratio, compared("base", "b").verdict), (None, None));
+        assert!((compared("slow", "b").ratio.unwrap() - 0.5).abs() < 1e-6);
+        assert!((compared("slow", "a").ratio.unwrap() - 1.0).abs() < 1e-6);
         // Two servers have no median to be far from.
         assert!(found.iter().all(|s| s.deviation.is_none() && !s.outlier));
     }

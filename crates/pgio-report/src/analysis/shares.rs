@@ -9,10 +9,9 @@ use std::collections::BTreeSet;
 
 use benchmath::fisher;
 
-use super::comparison::Comparison;
+use super::comparison::{ALPHA, Comparison, Verdict};
 use super::condition::{Condition, Share, State};
 use super::pairing::{ByCondition, ConditionTrials};
-use super::verdict::{ALPHA, Verdict};
 use pgio_results::store::Manifest;
 use pgio_results::sweep::Point;
 use pgio_results::{CheckVerdict, Outcome, Trial, checks};

@@ -1,6 +1,6 @@
 //! The standbys of the measured server by condition: how far each was behind, and the use of its disk.
 //!
-//! Values are means over the trials that count; the greatest distance is that of all of them. A
+//! Values are means over the trials that count; the greatest distance is taken over all of them. A
 //! standby of which nothing was measured is omitted, and so are woven windows: their standbys followed all
 //! conditions together.
 
@@ -92,11 +92,11 @@ fn is_measured(standby: &StandbyUse) -> bool {
 }
 
 fn summarize(condition: &str, name: &str, samples: &[StandbySample<'_>]) -> StandbyUse {
-    let lags = |of: fn(&StandbyLag) -> Option<f64>| {
-        mean(&samples.iter().filter_map(|one| of(one.lag)).collect::<Vec<_>>())
+    let lags = |value: fn(&StandbyLag) -> Option<f64>| {
+        mean(&samples.iter().filter_map(|one| value(one.lag)).collect::<Vec<_>>())
     };
-    let disk = |of: fn(&DeviceUse) -> Option<f64>| {
-        mean(&samples.iter().filter_map(|one| of(one.device?)).collect::<Vec<_>>())
+    let disk = |value: fn(&DeviceUse) -> Option<f64>| {
+        mean(&samples.iter().filter_map(|one| value(one.device?)).collect::<Vec<_>>())
     };
     let known = samples.iter().rev().map(|one| one.lag).next();
     let greatest = samples.iter().filter_map(|one| one.lag.max_bytes_behind).reduce(f64::max);
@@ -165,8 +165,8 @@ mod tests {
     fn each_standby_has_its_distance_and_its_own_disk() {
         let mut stored = demo();
         let condition = stored.manifest.conditions[0].name.clone();
-        let of_it = |t: &&mut Trial| t.place.as_ref().is_some_and(|p| p.condition == condition);
-        for (n, trial) in stored.trials.iter_mut().filter(of_it).enumerate() {
+        let is_its = |t: &&mut Trial| t.is_of(&condition);
+        for (n, trial) in stored.trials.iter_mut().filter(is_its).enumerate() {
             trial.telemetry = Some(telemetry(if n % 2 == 0 { 100.0 } else { 300.0 }, 4096.0));
         }
         let found = analyze(&stored).standbys;

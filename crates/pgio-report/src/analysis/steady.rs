@@ -9,8 +9,7 @@
 
 use benchmath::steady::{self, Steadiness};
 
-use super::condition::Steady;
-use super::finding::Finding;
+use super::condition::{Finding, Steady};
 use super::pairing::{ByCondition, ConditionTrials};
 use pgio_results::joint;
 use pgio_results::metrics::{self, Kind};
@@ -54,7 +53,7 @@ pub(super) fn count(condition: &ConditionTrials<'_>, primary: &str) -> Steady {
 }
 
 pub(super) fn findings(manifest: &Manifest, by_condition: &ByCondition<'_>) -> Vec<Finding> {
-    let of = |name: &str| {
+    let finding = |name: &str| {
         let condition = &by_condition[name];
         let unsteady = condition.counted().filter_map(|(line, t)| {
             match window_verdict(t, &manifest.primary_metric) {
@@ -79,7 +78,7 @@ pub(super) fn findings(manifest: &Manifest, by_condition: &ByCondition<'_>) -> V
                     .to_owned(),
         })
     };
-    manifest.conditions.iter().filter_map(|c| of(&c.name)).collect()
+    manifest.conditions.iter().filter_map(|c| finding(&c.name)).collect()
 }
 
 fn window_verdict(trial: &Trial, primary: &str) -> WindowVerdict {
@@ -180,7 +179,7 @@ fn judged(trial: &Trial) -> &[Slice] {
 }
 
 /// The work whose rate stands for the primary metric over the time of a window; `None` if slices do not count
-/// it. For a metric of one of several servers, that of all of them.
+/// it. For a metric of one of several servers, it covers all of them.
 pub(super) fn work_of(primary: &str) -> Option<Work> {
     match metrics::definition(joint::base_metric(primary))?.kind {
         Kind::Work(work) => Some(work),

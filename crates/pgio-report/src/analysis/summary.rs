@@ -1,6 +1,6 @@
 //! Describes one condition: the number of trials, and each metric's value over those that count.
 //!
-//! The value is that of the typical trial: the geometric mean of the trials' values if all are positive,
+//! The value describes the typical trial: the geometric mean of the trials' values if all are positive,
 //! because effects are ratios, and the arithmetic mean otherwise. This applies to mean, percentiles and
 //! maximum of a latency as well. Percentiles below the clock's resolution have no value, and those
 //! of too few operations are left out. `compare`
@@ -10,8 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use benchmath::summary::{geometric_mean, mean};
 
-use super::condition::{Condition, State};
-use super::factors::differing_factors;
+use super::condition::{Condition, State, differing_factors};
 use super::pairing::ConditionTrials;
 use super::{degraded, steady, tail};
 use pgio_results::change::{Change, fact};

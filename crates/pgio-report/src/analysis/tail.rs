@@ -6,9 +6,8 @@
 //! single operations. If values are lower bounds, the effect is a bound as well, because estimate and
 //! interval rise with each pair's ratio; the unknown side of the interval is omitted.
 
-use super::comparison::Comparison;
+use super::comparison::{Bound, Comparison, Verdict};
 use super::pairing::{ByCondition, ConditionTrials, value};
-use super::verdict::{Bound, Verdict};
 use pgio_results::histogram::MIN_QUANTILE_NS;
 use pgio_results::latency::{MIN_BEYOND, min_operations};
 use pgio_results::metrics::{self, Kind, MetricDef};
@@ -20,7 +19,7 @@ use pgio_results::units::human;
 /// A percentile for which some trial has too few operations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct TooShort {
-    /// Operations in the trial with the fewest; `None` if those of a single server are unknown.
+    /// Operations in the trial with the fewest; `None` if they are unknown for a single server.
     operations: Option<u64>,
     needed: u64,
 }
@@ -59,7 +58,7 @@ pub(super) fn too_short<'a>(
                 .flat_map(ConditionTrials::valid)
                 .filter(|t| value(t, def.name).is_some());
             // An unknown number is the smallest.
-            trials.map(|t| of_server(t.targets.get(target)?, class)).min()
+            trials.map(|t| server_operations(t.targets.get(target)?, class)).min()
         }
     };
     let is_enough = |operations: &Option<u64>| operations.is_some_and(|n| n >= needed);
@@ -68,7 +67,7 @@ pub(super) fn too_short<'a>(
 }
 
 /// The operations of a class on one server, whose histograms are not stored. `None` if they were not counted.
-fn of_server(part: &TargetResult, class: Class) -> Option<u64> {
+fn server_operations(part: &TargetResult, class: Class) -> Option<u64> {
     let count: fn(&SessionTotals) -> u64 = match class {
         Class::Read => |session| session.reads,
         Class::Update => |session| session.updates,
@@ -167,15 +166,14 @@ fn one_sided(mut c: Comparison, bound: Option<Bound>, why: Option<String>) -> Co
 }
 
 /// One line per class: which percentiles are left out, and why.
-pub(super) fn notes(manifest: &Manifest, by_condition: &ByCondition<'_>) -> Vec<String> {
-    let Some(baseline) = by_condition.get(manifest.baseline.as_str()) else { return Vec::new() };
+pub(super) fn notes(manifest: &Manifest, trials: &ByCondition<'_>) -> Vec<String> {
+    let Some(baseline) = trials.get(manifest.baseline.as_str()) else { return Vec::new() };
     let others = || manifest.conditions.iter().filter(|c| c.name != manifest.baseline);
     let mut classes: Vec<(Class, Vec<Statistic>, TooShort)> = Vec::new();
     for def in metrics::METRICS {
         let Kind::Latency(class, statistic) = def.kind else { continue };
-        let short = others().filter_map(|c| {
-            too_short([by_condition.get(c.name.as_str())?, baseline].into_iter(), def)
-        });
+        let short = others()
+            .filter_map(|c| too_short([trials.get(c.name.as_str())?, baseline].into_iter(), def));
         let Some(short) = short.min_by_key(|short| short.operations) else { continue };
         match classes.iter_mut().find(|(known, ..)| *known == class) {
             Some((_, statistics, _)) => statistics.push(statistic),

@@ -1,19 +1,15 @@
 //! Stored experiments and trials made up for tests: of `analysis` here and of `report`.
 
-mod runs;
-
-pub use self::runs::{stored_runs, unit_noise, write_runs};
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 use benchmath::factorial::Design;
 use benchmath::rng::SplitMix64;
+use jiff::{Timestamp, ToSpan};
 use pgio_results::change::{Change, Subject};
 use pgio_results::histogram::Histogram;
 use pgio_results::metrics;
 use pgio_results::screening::{DesignCell, DesignKind, Factor, Screening};
-use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
+use pgio_results::store::{ConditionInfo, Manifest, Store, StoreError, StoredExperiment};
 use pgio_results::sweep::{Axis, AxisValue, Point, Sweep, SweepKind};
 use pgio_results::telemetry::{Probes, StandbyLag, Telemetry, Waits};
 use pgio_results::test_support::{full_trial, manifest};
@@ -21,22 +17,29 @@ use pgio_results::{Check, Metric, Outcome, Trial, TrialPosition};
 
 /// The trial of the published example: 120 s, one session, 200M.
 pub fn classic_trial() -> Trial {
+    let Trial {
+        run_id,
+        started_at,
+        window,
+        workload,
+        dataset,
+        seed,
+        server,
+        sessions,
+        database,
+        ..
+    } = full_trial();
     Trial {
-        place: None,
-        settings: BTreeMap::new(),
-        timeline: Vec::new(),
-        woven: None,
-        targets: BTreeMap::new(),
-        histograms: BTreeMap::new(),
-        metrics: BTreeMap::new(),
-        telemetry: None,
-        background: BTreeMap::new(),
-        series: None,
-        environment: Arc::default(),
-        evidence: Vec::new(),
-        checks: Vec::new(),
-        warnings: Vec::new(),
-        ..full_trial()
+        run_id,
+        started_at,
+        window,
+        workload,
+        dataset,
+        seed,
+        server,
+        sessions,
+        database,
+        ..Trial::new()
     }
 }
 
@@ -48,8 +51,7 @@ pub fn trial(condition: &str, block: u32, metrics: &[(&str, f64)]) -> Trial {
         condition: condition.to_owned(),
         block,
         position: 1,
-        attempt: 0,
-        point: Point::new(),
+        ..TrialPosition::default()
     });
     trial.checks = vec![Check::ok("treatment-in-force", "read back before and after")];
     for (name, value) in metrics {
@@ -238,14 +240,11 @@ pub fn swept(blocks: u32) -> StoredExperiment {
                 let standby = StandbyLag { sync_state: "sync".to_owned(), ..StandbyLag::default() };
                 t.telemetry = Some(Telemetry {
                     probes: Some(Probes {
-                        flush_error_seconds: None,
-                        standby_flush_error_seconds: None,
-                        shared_flush: false,
                         flush_seconds: Some(0.0009),
                         standby_flush_seconds: Some(0.0008),
                         round_trip_seconds: Some(0.0001),
                         link_seconds: Some(0.002 * delay as f64),
-                        notes: Vec::new(),
+                        ..Probes::default()
                     }),
                     standbys: [("s1".to_owned(), standby)].into(),
                     ..Telemetry::default()
@@ -282,14 +281,10 @@ pub fn replicated(blocks: u32) -> StoredExperiment {
     for t in &mut trials {
         let telemetry = t.telemetry.as_mut().expect("every trial here has telemetry");
         telemetry.probes = Some(Probes {
-            flush_error_seconds: None,
-            standby_flush_error_seconds: None,
-            shared_flush: false,
             flush_seconds: Some(0.0009),
             standby_flush_seconds: Some(0.0008),
             round_trip_seconds: Some(0.0001),
-            link_seconds: None,
-            notes: Vec::new(),
+            ..Probes::default()
         });
         let standby = StandbyLag { sync_state: "sync".to_owned(), ..StandbyLag::default() };
         telemetry.standbys.insert("s1".to_owned(), standby);
@@ -312,7 +307,7 @@ pub fn screened(blocks: u32) -> StoredExperiment {
     screened_as(blocks, 0.02, 7, effect)
 }
 
-/// An experiment of the factors with noise of this relative size; `rate` is that of a cell.
+/// An experiment of the factors with noise of this relative size; `rate` gives the rate of a cell.
 pub fn screened_as(
     blocks: u32,
     noise: f64,
@@ -404,4 +399,54 @@ pub fn one_at_a_time() -> StoredExperiment {
         cells: conditions.map(cell).to_vec(),
     });
     stored
+}
+
+/// Blocks of each run.
+const BLOCKS: u32 = 4;
+/// The conditions and their rates.
+const CONDITIONS: [(&str, f64); 3] = [("local", 2900.0), ("on", 1350.0), ("remote_apply", 1200.0)];
+
+/// One value of a standard normal distribution, nearly: the sum of twelve uniform ones.
+pub fn unit_noise(rng: &mut SplitMix64) -> f64 {
+    (0..12).map(|_| rng.next_f64()).sum::<f64>() - 6.0
+}
+
+/// So many runs, one a night from 1 October 2026 on. All rates of a run are multiplied by `level(run)`, with
+/// the runs numbered from 1; trials vary by 1 % beside that.
+pub fn stored_runs(runs: u32, mut level: impl FnMut(u32) -> f64) -> Vec<StoredExperiment> {
+    let first: Timestamp = "2026-10-01T02:00:00Z".parse().expect("a valid time");
+    let names = CONDITIONS.map(|(name, _)| name);
+    (1..=runs)
+        .map(|run| {
+            let at = first + (24 * (i64::from(run) - 1)).hours();
+            let level = level(run);
+            let mut rng = SplitMix64::new(u64::from(run));
+            let blocks =
+                (1..=BLOCKS).flat_map(|block| CONDITIONS.map(|(name, rate)| (block, name, rate)));
+            let trials = blocks.map(|(block, name, rate)| {
+                let rate = rate * level * (0.01 * unit_noise(&mut rng)).exp();
+                let mut trial = trial(name, block, &[("commits_per_second", rate)]);
+                trial.run_id = format!("{}-1", at.strftime("%Y%m%dT%H%M%SZ"));
+                trial.started_at = at.to_string();
+                trial
+            });
+            let mut stored = experiment(&names, trials.collect());
+            stored.manifest.blocks = BLOCKS;
+            stored.manifest.created_at = at.to_string();
+            stored
+        })
+        .collect()
+}
+
+/// Writes runs as `compare` does, each into a directory of its own below `dir`.
+pub fn write_runs(dir: &Path, runs: &[StoredExperiment]) -> Result<Vec<PathBuf>, StoreError> {
+    (1..)
+        .zip(runs)
+        .map(|(number, run)| {
+            let own = dir.join(format!("run-{number:04}"));
+            let mut store = Store::create(&own, "# made up for a test\n", &run.manifest)?;
+            run.trials.iter().try_for_each(|trial| store.append(trial))?;
+            Ok(own)
+        })
+        .collect()
 }

@@ -6,13 +6,13 @@ use proptest::prelude::*;
 
 use super::test_support::{demo, experiment, latencies, set, throttled, trial};
 use super::*;
-use pgio_results::change::Change;
+use pgio_results::change::{Change, fact};
 use pgio_results::histogram::Histogram;
 use pgio_results::operation::Class;
 use pgio_results::store::StoredExperiment;
 use pgio_results::{Check, CheckVerdict, Outcome, Trial, Warning};
+use std::sync::Arc;
 
-mod clock;
 mod documented;
 mod percentiles;
 mod repairs;
@@ -37,7 +37,7 @@ fn ids(analysis: &Analysis) -> Vec<(&str, Option<&str>)> {
     analysis.checks.iter().map(|c| (c.id.as_str(), c.condition.as_deref())).collect()
 }
 
-fn of(stored: &StoredExperiment, condition: &str, block: u32) -> usize {
+fn position(stored: &StoredExperiment, condition: &str, block: u32) -> usize {
     let here =
         |t: &Trial| t.place.as_ref().is_some_and(|p| p.condition == condition && p.block == block);
     stored.trials.iter().position(here).unwrap()
@@ -57,7 +57,7 @@ fn half_the_rate_is_slower() {
 #[test]
 fn a_valid_trial_without_the_primary_metric_is_reported() {
     let mut stored = steady(7);
-    let missing = of(&stored, "on", 3);
+    let missing = position(&stored, "on", 3);
     stored.trials[missing].metrics.remove(PRIMARY);
     let analysis = analyze(&stored);
     assert_eq!(analysis.primary("on").unwrap().blocks, 6);
@@ -124,7 +124,7 @@ fn secondary_metrics_share_one_error_rate() {
         // Not quite the same work as the primary metric's, which would be judged only there.
         set(t, "updates_per_second", rate * (1.0 + 1e-5 * f64::from(i % 7)));
         // A little more under every condition but the baseline, as chance has it.
-        let is_baseline = t.place.as_ref().unwrap().condition == "local";
+        let is_baseline = t.is_of("local");
         let by_chance = if is_baseline { 0.0 } else { f64::from(i % 5) + 0.1 };
         set(t, "block_visits_per_second", 9000.0 + by_chance);
     }
@@ -185,11 +185,11 @@ fn blocks_are_planned_for_the_effect_that_is_named() {
 #[test]
 fn only_blocks_with_both_sides_count() {
     let mut stored = steady(8);
-    let cut = of(&stored, "on", 8);
+    let cut = position(&stored, "on", 8);
     stored.trials.remove(cut);
-    let at = of(&stored, "local", 2);
+    let at = position(&stored, "local", 2);
     stored.trials[at].checks.push(Check::invalid("data-size", "grew by 10 %", "reload"));
-    let at = of(&stored, "on", 3);
+    let at = position(&stored, "on", 3);
     stored.trials[at].outcome = Outcome::Failed { error: "connection lost".to_owned() };
     let analysis = analyze(&stored);
     assert_eq!(analysis.primary("on").unwrap().blocks, 5);
@@ -216,7 +216,7 @@ fn only_blocks_with_both_sides_count() {
 #[test]
 fn the_last_attempt_counts() {
     let mut stored = steady(6);
-    let at = of(&stored, "on", 1);
+    let at = position(&stored, "on", 1);
     stored.trials[at].checks.push(Check::invalid("standby", "was gone", "start it"));
     let mut again = trial("on", 1, &[(PRIMARY, 123.0)]);
     again.place.as_mut().unwrap().attempt = 1;
@@ -234,7 +234,7 @@ fn the_last_attempt_counts() {
 #[test]
 fn at_equal_attempts_the_later_record_counts() {
     let mut stored = steady(6);
-    let at = of(&stored, "on", 4);
+    let at = position(&stored, "on", 4);
     stored.trials[at].outcome = Outcome::Interrupted;
     stored.trials.push(trial("on", 4, &[(PRIMARY, 501.0)]));
     let analysis = analyze(&stored);
@@ -270,7 +270,7 @@ fn the_twin_gives_the_noise_floor() {
 fn a_twin_that_differs_is_a_warning() {
     let mut stored = demo();
     for t in &mut stored.trials {
-        if t.place.as_ref().unwrap().condition == "local-aa" {
+        if t.is_of("local-aa") {
             let rate = t.metrics[PRIMARY].value.unwrap();
             set(t, PRIMARY, rate * 0.7);
         }
@@ -422,4 +422,19 @@ fn a_rate_in_another_unit_is_not_judged_again() {
     assert!(!text.contains("rows/s") && !text.contains("10,000"), "{text}");
     stored.manifest.rules.also_judge = vec!["rows_per_second".to_owned()];
     assert!(analyze(&stored).comparison("on", "rows_per_second").unwrap().judged);
+}
+
+#[test]
+fn timing_by_a_slow_clock_is_reported() {
+    let found = |slow: bool, timing: &str| {
+        let mut stored = demo();
+        if slow {
+            stored.manifest.environment.insert(fact::SLOW_CLOCK.to_owned(), "yes".to_owned());
+        }
+        let on = (fact::setting("track_io_timing"), timing.to_owned());
+        stored.trials[1].environment = Arc::new([on].into());
+        analyze(&stored).checks.iter().any(|c| c.id == "clock-cost")
+    };
+    assert!(found(true, "on"));
+    assert!(!found(false, "on") && !found(true, "off"));
 }

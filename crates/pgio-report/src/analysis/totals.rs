@@ -5,9 +5,8 @@
 use benchmath::totals::{self, Block, Part};
 use serde::{Deserialize, Serialize};
 
-use super::interval::Interval;
+use super::comparison::{ALPHA, Interval};
 use super::pairing::{self, PairedTrials};
-use super::verdict::ALPHA;
 use pgio_results::Trial;
 use pgio_results::metrics::{Direction, Kind, MetricDef};
 use pgio_results::operation::Statistic;
@@ -163,8 +162,8 @@ mod tests {
     #[test]
     fn stalls_that_the_typical_block_does_not_show_disagree() {
         let analysis = stalling("commits_per_second", |rate| rate);
-        let of = |name: &str| analysis.primary(name).unwrap();
-        let (x, y) = (of("x"), of("y"));
+        let primary = |name: &str| analysis.primary(name).unwrap();
+        let (x, y) = (primary("x"), primary("y"));
         let totals = x.totals.unwrap();
         assert!(totals.disagrees() && totals.is_worse(), "{x:?}");
         assert!(!y.totals.unwrap().disagrees(), "{y:?}");
@@ -188,8 +187,8 @@ mod tests {
         for (metric, total, may_be) in [("commit_latency_mean", 1.122, 21), ("seconds", 1.262, 43)]
         {
             let analysis = stalling(metric, |rate| 1.0 / rate);
-            let of = |name: &str| analysis.primary(name).unwrap();
-            let (x, y) = (of("x"), of("y"));
+            let primary = |name: &str| analysis.primary(name).unwrap();
+            let (x, y) = (primary("x"), primary("y"));
             let totals = x.totals.unwrap();
             assert!((totals.ratio - total).abs() < 0.002, "{metric}: {totals:?}");
             assert!(totals.is_worse() && x.ratio.unwrap() < 1.02, "{metric}: {x:?}");

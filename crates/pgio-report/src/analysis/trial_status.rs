@@ -1,6 +1,6 @@
 //! The status of each trial: whether it counts, and if not, why.
 //!
-//! The rules are those of `pairing`, by trial, so that a report can show what was excluded.
+//! It applies the rules of `pairing` by trial, so that a report can show what was excluded.
 
 use std::collections::BTreeSet;
 

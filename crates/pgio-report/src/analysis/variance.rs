@@ -93,12 +93,12 @@ pub(super) fn estimate(
 
 fn observations(condition: &ConditionTrials<'_>, primary: &str) -> Vec<Observation> {
     let values: Vec<(u32, f64)> = condition.values_by_block(primary).collect();
-    let of_trial = |(block, trial): (u32, &pgio_results::Trial)| {
+    let observation = |(block, trial): (u32, &pgio_results::Trial)| {
         let (_, value) = *values.iter().find(|(b, v)| *b == block && *v > 0.0)?;
         let window = scatter(&steady::rates(trial, primary)?)?;
         Some(Observation { block, log: value.ln(), window })
     };
-    condition.by_block().filter_map(of_trial).collect()
+    condition.by_block().filter_map(observation).collect()
 }
 
 /// The window's seconds and its share of the time.

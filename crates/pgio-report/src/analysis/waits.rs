@@ -36,9 +36,8 @@ use serde::{Deserialize, Serialize};
 
 use self::divide::{Class, Divided};
 pub use self::predicted::Predicted;
-use super::interval::Interval;
+use super::comparison::{ALPHA, Interval};
 use super::pairing::{ByCondition, PairedTrials};
-use super::verdict::ALPHA;
 use pgio_results::Trial;
 use pgio_results::store::Manifest;
 use pgio_results::waits::{GROUPS, WaitGroup};
@@ -118,8 +117,8 @@ pub(super) fn decompositions(
         let trials: Vec<Divided> =
             by_condition[info.name.as_str()].valid().filter_map(divide::divide).collect();
         for class in CLASSES {
-            let of_class: Vec<&Class> = trials.iter().filter_map(|t| t.get(class)).collect();
-            all.extend(decompose(&info.name, class, &of_class));
+            let classes: Vec<&Class> = trials.iter().filter_map(|t| t.get(class)).collect();
+            all.extend(decompose(&info.name, class, &classes));
         }
     }
     all
@@ -155,7 +154,7 @@ fn errors(trials: &[&Class], group: WaitGroup, mean: f64, operations: u64) -> (f
         let over = |totals: Vec<f64>| half_width(&around_ratio(&parts, &totals), ALPHA);
         let by_operation = over(trials.iter().map(|t| t.operations as f64).collect());
         let by_second = over(trials.iter().map(|t| t.seconds).collect());
-        // Equal values have no spread but that of their rounding, which does not make them exact.
+        // Equal values have no spread but their rounding, which does not make them exact.
         let has_spread = |width: &f64, of: f64| *width > 1e-9 * of;
         if let Some(by_operation) = by_operation.filter(|width| has_spread(width, mean))
             && let Some(by_second) = by_second.filter(|width| has_spread(width, 1.0))
@@ -183,7 +182,7 @@ fn half_width(values: &[f64], alpha: f64) -> Option<f64> {
     student::test(values, alpha).map(|t| t.interval.high - t.interval.estimate)
 }
 
-/// The level of each comparison with the baseline, so that those of all judged conditions hold together (Bonferroni).
+/// The level of each comparison with the baseline, so that all judged conditions hold together (Bonferroni).
 pub(super) fn level(manifest: &Manifest) -> f64 {
     let judged = |name: &String| {
         *name != manifest.baseline && manifest.rules.judges(name, &manifest.primary_metric, true)

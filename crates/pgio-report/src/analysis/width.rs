@@ -65,7 +65,7 @@ pub fn half_width(low: f64, high: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::interval::Interval;
+    use crate::analysis::comparison::Interval;
     use crate::analysis::test_support::demo;
     use crate::analysis::{analyze, primary_comparisons};
     use pgio_results::Trial;

@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 use benchmath::carry_over::{self, Influence, LogRatio, Question, Slices};
 use serde::{Deserialize, Serialize};
 
-use super::finding::{Finding, WEAVE_CARRY_OVER, WEAVE_SHORT};
+use super::comparison::ALPHA;
+use super::condition::{Finding, WEAVE_CARRY_OVER, WEAVE_SHORT};
 use super::pairing::ByCondition;
-use super::verdict::ALPHA;
 use pgio_results::change::fact;
 use pgio_results::model::Woven;
 use pgio_results::store::{
@@ -194,17 +194,17 @@ fn influences(
             by_condition.get(*name).into_iter().flat_map(|condition| condition.by_block())
         {
             if let Some(woven) = &trial.woven {
-                let of_block =
+                let slices =
                     blocks.entry(block).or_insert_with(|| vec![Slices::default(); names.len()]);
-                of_block[at] = slices_of(woven, names, at);
+                slices[at] = slices_of(woven, names, at);
             }
         }
     }
     let baseline = names.iter().position(|name| *name == manifest.baseline).unwrap_or(0);
     let settings = settings(manifest, names.iter().copied());
     let mut found: BTreeMap<(usize, Question), Vec<LogRatio>> = BTreeMap::new();
-    let of_block = |slices: &Vec<Slices>| carry_over::estimate(slices, &settings, baseline);
-    for influence in blocks.values().flat_map(of_block) {
+    let answers = |slices: &Vec<Slices>| carry_over::estimate(slices, &settings, baseline);
+    for influence in blocks.values().flat_map(answers) {
         found.entry((influence.condition, influence.question)).or_default().push(influence.log);
     }
     let over_all = found.into_iter().filter_map(|((condition, question), logs)| {
@@ -216,12 +216,12 @@ fn influences(
 /// Returns for each condition a number that those with the same settings share, such as baseline and A/A twin.
 pub fn settings<'a>(manifest: &Manifest, names: impl Iterator<Item = &'a str>) -> Vec<usize> {
     let info = |name: &str| manifest.conditions.iter().find(|info| info.name == name);
-    let of = |name: &str| {
+    let first_alike = |name: &str| {
         let changes = &info(name)?.changes;
         manifest.conditions.iter().position(|other| other.changes == *changes)
     };
     // A condition that the manifest lacks is like no other.
-    names.enumerate().map(|(n, name)| of(name).unwrap_or(usize::MAX - n)).collect()
+    names.enumerate().map(|(n, name)| first_alike(name).unwrap_or(usize::MAX - n)).collect()
 }
 
 /// Records without standard errors give no estimates.
@@ -388,17 +388,16 @@ mod tests {
     /// Silence is no evidence: whatever was found, the report says what could have been.
     #[test]
     fn slices_say_how_large_a_carry_over_they_exclude() {
-        let of = |stored: &StoredExperiment| crate::analysis::analyze(stored);
-        let quiet = of(&woven(1.0, 1.0));
+        let quiet = crate::analysis::analyze(&woven(1.0, 1.0));
         let excluded = quiet.woven.unwrap().excluded.unwrap();
         assert!(excluded > 0.0 && excluded < 0.05, "{excluded}");
-        let carried = of(&woven(1.1, 1.0)).woven.unwrap().excluded.unwrap();
+        let carried = crate::analysis::analyze(&woven(1.1, 1.0)).woven.unwrap().excluded.unwrap();
         assert!(carried > 0.1, "{carried}");
         let mut few = woven(1.0, 1.0);
         for t in &mut few.trials {
             t.woven.as_mut().unwrap().halves_error = Some(5.0);
         }
-        let few = of(&few);
+        let few = crate::analysis::analyze(&few);
         assert_eq!(few.woven.unwrap().excluded, None);
         for (analysis, text) in
             [(&quiet, "exclude only a carry-over above"), (&few, "are too few to")]
@@ -411,7 +410,7 @@ mod tests {
                 assert!(shown.contains(text), "{shown}");
             }
         }
-        assert_eq!(of(&experiment(&["local"], Vec::new())).woven, None);
+        assert_eq!(crate::analysis::analyze(&experiment(&["local"], Vec::new())).woven, None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::error::{StoreError, io};
+use super::{StoreError, io};
 
 const MANIFEST: &str = "manifest.json";
 

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Stat, fstat};
 use serde::Deserialize;
 
-use super::error::{StoreError, io};
 use super::manifest::{MANIFEST_SCHEMA, MAX_NAME_BYTES, Manifest};
+use super::{StoreError, io};
 use crate::change::Change;
 use crate::files::{self, Directory};
 use crate::model::Trial;

@@ -1,7 +1,7 @@
 //! Converts delay, loss and rate of a network link from text to nanoseconds, a share, and bits per
 //! second.
 //!
-//! The notation is that of `tc`, so that users can try a line of an experiment manually.
+//! It has the notation of `tc`, so that users can try a line of an experiment manually.
 //! [`exact_delay`], [`exact_share`] and [`exact_bit_rate`] write values that are parsed again.
 
 use std::time::Duration;

@@ -21,8 +21,8 @@ use crate::experiment::pace::Pace;
 use crate::experiment::run::Decision;
 use pgio_report::analysis;
 use pgio_results::BURN_IN_BLOCK;
+use pgio_results::Warning;
 use pgio_results::model::{Outcome, Trial};
-use pgio_results::warning::Warning;
 
 /// Minimum columns for a condition's name on a narrow terminal.
 const MIN_NAME_WIDTH: usize = 8;

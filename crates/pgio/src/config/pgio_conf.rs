@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use self::line::{Assignment, Variables};
 use super::error::{ConfigError, nearest};
 use super::keys::{KEYS, Key, Layer};
-use pgio_results::warning::Warning;
+use pgio_results::Warning;
 
 /// The original uses it for tracing.
 const DEBUG_KEY: &str = "PGIO_DEBUG";

@@ -9,7 +9,7 @@ use crate::pg::server::{self, Server, ServerError};
 use crate::pg::session;
 use crate::workload::EngineError;
 use pgio_connect::ConnectParams;
-use pgio_results::warning::Warning;
+use pgio_results::Warning;
 
 /// Opens the admin session, announces that the run lives, and ends sessions
 /// of killed runs, which would hold the tables.

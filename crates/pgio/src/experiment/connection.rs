@@ -5,7 +5,7 @@
 use crate::config::{ConnectString, Layer, resolve};
 use crate::pg::leftovers;
 use pgio_connect::{self, ConnectError, ConnectParams, ConnectWarning, Env};
-use pgio_results::warning::Warning;
+use pgio_results::Warning;
 
 /// The given keys: flags override pgio.conf.
 #[derive(Debug, Clone, Default)]

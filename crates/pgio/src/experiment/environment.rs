@@ -16,9 +16,9 @@ use crate::pg::{clock, secrets};
 use crate::telemetry::{Standbys, TelemetrySources};
 use crate::treatment::ballast::huge_pages;
 use crate::treatment::journal;
+use pgio_results::Warning;
 use pgio_results::change::fact;
 use pgio_results::model::Check;
-use pgio_results::warning::Warning;
 
 /// Settings that affect storage and replication.
 const SETTINGS: &[&str] = &[

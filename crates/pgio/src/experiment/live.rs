@@ -38,13 +38,13 @@ use crate::workload::Generator;
 use pgio_connect::interrupt;
 use pgio_report::analysis;
 use pgio_report::analysis::width;
+use pgio_results::Warning;
 use pgio_results::change::Change;
 use pgio_results::checks::{self, DATA_DRIFT};
 use pgio_results::model::{Outcome, Trial, TrialPosition};
 use pgio_results::series::Series;
 use pgio_results::store::{Appended, Store, StoredExperiment};
 use pgio_results::sweep::Cell;
-use pgio_results::warning::Warning;
 
 /// An experiment on real servers.
 pub struct Live<'a> {

@@ -15,7 +15,7 @@ use crate::pg::words::Shown;
 use crate::workload::slob::{Slob, check_scan_table};
 use crate::workload::{EngineError, SHORTEST_PASS};
 use pgio_connect::ConnectParams;
-use pgio_results::warning::Warning;
+use pgio_results::Warning;
 
 const PUBLISHED: &str = include_str!("published.sql");
 

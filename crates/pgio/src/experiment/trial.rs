@@ -13,7 +13,6 @@ mod record;
 mod request;
 mod woven;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -33,10 +32,7 @@ use crate::workload::coordinator::lost_driver_check;
 use crate::workload::{EngineError, Participants, Progress, WindowEvent, WindowOutcome};
 use counters::Readings;
 use pgio_connect::interrupt;
-use pgio_results::model::{
-    DatabaseCounters, DatasetInfo, Evidence, Outcome, ServerInfo, TRIAL_SCHEMA, Trial, Warning,
-    When, Window, WorkloadInfo,
-};
+use pgio_results::model::{DatabaseCounters, Evidence, Outcome, Trial, When};
 use pgio_results::series::Series;
 use readings::{
     EvidencePace, add_new, failed, prepare_and_read_host, prepare_server, read_counters,
@@ -130,7 +126,7 @@ fn new_record(request: &Request<'_>) -> Trial {
         seed: request.seed,
         server: request.server.info.clone(),
         started_at: Timestamp::now().to_string(),
-        ..blank()
+        ..Trial::new()
     };
     trial.window.warmup_seconds = request.warmup.as_secs_f64();
     trial.window.asked_seconds =
@@ -275,50 +271,4 @@ fn read_again(
     let now = read_environment_again(request, admin)?;
     trial.checks.push(environment::check_unchanged(&trial.environment, &now));
     Ok(())
-}
-
-/// Returns an empty record.
-pub fn blank() -> Trial {
-    Trial {
-        schema: TRIAL_SCHEMA.to_owned(),
-        pgio: env!("CARGO_PKG_VERSION").to_owned(),
-        run_id: String::new(),
-        place: None,
-        outcome: Outcome::Complete,
-        started_at: String::new(),
-        window: Window { asked_seconds: None, seconds: 0.0, warmup_seconds: 0.0 },
-        workload: WorkloadInfo {
-            kind: String::new(),
-            primary_metric: String::new(),
-            keys: BTreeMap::new(),
-        },
-        dataset: None::<DatasetInfo>,
-        seed: 0,
-        server: ServerInfo {
-            version: String::new(),
-            version_num: 0,
-            database: String::new(),
-            shared_buffers: String::new(),
-            target: String::new(),
-            fsync: String::new(),
-            full_page_writes: String::new(),
-            started: None,
-        },
-        settings: BTreeMap::new(),
-        sessions: Vec::new(),
-        timeline: Vec::new(),
-        woven: None,
-        targets: BTreeMap::new(),
-        drivers: Vec::new(),
-        histograms: BTreeMap::new(),
-        metrics: BTreeMap::new(),
-        database: None,
-        telemetry: None,
-        background: BTreeMap::new(),
-        series: None,
-        environment: Arc::default(),
-        evidence: Vec::new(),
-        checks: Vec::new(),
-        warnings: Vec::<Warning>::new(),
-    }
 }

@@ -26,9 +26,9 @@ use self::snapshot::Snapshot;
 use self::window::{Span, date_by_uptime, distance};
 use crate::host::exec::ExecError;
 use crate::host::{Host, Shell};
+use pgio_results::Warning;
 use pgio_results::series::Track;
 use pgio_results::telemetry::HostUse;
-use pgio_results::warning::Warning;
 
 const PRELUDE: &str = concat!(include_str!("receivers.sh"), include_str!("host/sample.sh"));
 

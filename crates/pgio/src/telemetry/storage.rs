@@ -6,8 +6,8 @@
 use crate::host::Host;
 use crate::host::exec::ExecError;
 use crate::host::storage::{self, Location};
+use pgio_results::Warning;
 use pgio_results::telemetry::{Device, Storage};
-use pgio_results::warning::Warning;
 
 /// A directory of the server and its role: `data`, `wal`, `tablespace NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -44,7 +44,7 @@ use crate::host::stop::Stop;
 use crate::pg::leftovers::application_name_of_driver;
 use pgio_link::{Arrival, Offset};
 use pgio_mail::session::Sent;
-use pgio_results::drivers::DriverPart;
+use pgio_results::joint::DriverPart;
 use pgio_results::model::Check;
 use pgio_results::operation::Class;
 

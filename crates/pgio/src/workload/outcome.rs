@@ -9,7 +9,7 @@ use super::Totals;
 use super::command::{ProgramOutput, StatusLine};
 use super::error::EngineError;
 use pgio_mail::session::Sent;
-use pgio_results::drivers::DriverPart;
+use pgio_results::joint::DriverPart;
 use pgio_results::model::{Check, SessionTotals, Slice};
 
 /// The progress of the window.

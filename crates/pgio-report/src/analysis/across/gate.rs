@@ -6,14 +6,20 @@
 //! (Welch's, over runs), so that report and gate never contradict each other. A secondary metric has the
 //! interval of its family, unless a rule names the metric: then it is judged on its own ([`Across::named`]).
 //!
-//! The interval is that of the trials that have a value. So no condition passes of which a run has none, or that
+//! The interval comes from the trials that have a value. So no condition passes of which a run has none, or that
 //! failed in a larger share of the new trials. It fails if Fisher's exact test tells the shares apart and most new
-//! runs have failed trials: those of one run may be one event.
+//! runs have failed trials: failures in one run may be one event.
 
-use super::super::verdict::{ALPHA, Gate};
-use super::{Across, AcrossComparison, AcrossFailures, MIN_RUNS};
+use super::super::comparison::{ALPHA, Gate};
+use super::{Across, AcrossComparison, MIN_RUNS};
+use crate::analysis::shares;
+use benchmath::fisher;
 use benchmath::margin::LARGEST_SHARE;
+use pgio_results::Trial;
 use pgio_results::metrics::Direction;
+use pgio_results::store::StoredExperiment;
+use pgio_results::sweep::Point;
+use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
@@ -60,8 +66,8 @@ pub enum RuleError {
 /// Applies a rule to every condition that both sides have, the baseline first.
 pub fn judge(across: &Across, rule: &Rule) -> Result<Vec<RuleResult>, RuleError> {
     let metric = rule.metric.as_ref().unwrap_or(&across.primary_metric);
-    let of_it = |c: &&AcrossComparison| c.metric == *metric;
-    let compared: Vec<&AcrossComparison> = across.comparisons.iter().filter(of_it).collect();
+    let has_metric = |c: &&AcrossComparison| c.metric == *metric;
+    let compared: Vec<&AcrossComparison> = across.comparisons.iter().filter(has_metric).collect();
     if compared.is_empty() {
         let mut known: Vec<String> = across.comparisons.iter().map(|c| c.metric.clone()).collect();
         known.sort();
@@ -105,7 +111,7 @@ fn is_told_apart(across: &Across, failures: &AcrossFailures) -> bool {
 
 /// Which runs have no value of the compared metric.
 fn missing(across: &Across, c: &AcrossComparison) -> Vec<String> {
-    let of_side = |(side, without, runs): (&str, &[usize], usize)| {
+    let missing_on = |(side, without, runs): (&str, &[usize], usize)| {
         let which = match without {
             [] => return None,
             _ if without.len() == runs => format!("no {side} run has a"),
@@ -121,7 +127,7 @@ fn missing(across: &Across, c: &AcrossComparison) -> Vec<String> {
         ("new", c.runs_without_b.as_slice(), across.b.runs),
         ("old", c.runs_without_a.as_slice(), across.a.runs),
     ];
-    sides.into_iter().filter_map(of_side).collect()
+    sides.into_iter().filter_map(missing_on).collect()
 }
 
 /// The answer of the interval; `None` without one.
@@ -160,20 +166,108 @@ fn no_interval(c: &AcrossComparison) -> Option<String> {
     })
 }
 
+// A failed trial has no value, so a condition that fails more often would seem unchanged: its ratio describes
+// the trials that completed. Outcomes are counted as within an experiment (`shares`), at all points of a sweep
+// that both sides have. Fisher's test alone, whose unit is the trial, does not
+// know that the trials of a run share what befell it.
+
+/// The failed trials of a condition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AcrossFailures {
+    pub condition: String,
+    pub a: FailureCount,
+    pub b: FailureCount,
+    /// Two-sided p of Fisher's exact test with the trial as the unit; null if a side has no trials.
+    pub p: Option<f64>,
+}
+
+/// The failed trials of one side.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FailureCount {
+    pub failed: usize,
+    /// Number of trials, without interrupted ones.
+    pub of: usize,
+    /// Number of runs with a failed trial.
+    pub runs: usize,
+}
+
+impl AcrossFailures {
+    /// Whether the share of B is larger.
+    pub fn is_more(&self) -> bool {
+        self.b.failed * self.a.of > self.a.failed * self.b.of
+    }
+}
+
+/// The failures of each of these conditions that has any.
+pub(super) fn all_failures(
+    conditions: &[String],
+    a: &[StoredExperiment],
+    b: &[StoredExperiment],
+) -> Vec<AcrossFailures> {
+    let counted = conditions.iter().map(|condition| condition_failures(condition, a, b));
+    counted.filter(|found| found.a.failed + found.b.failed > 0).collect()
+}
+
+fn condition_failures(
+    condition: &str,
+    a: &[StoredExperiment],
+    b: &[StoredExperiment],
+) -> AcrossFailures {
+    let (of_a, of_b) = (points(a, condition), points(b, condition));
+    let is_common = |trial: &Trial| {
+        point(trial).is_some_and(|point| of_a.contains(&point) && of_b.contains(&point))
+    };
+    let count = |runs: &[StoredExperiment]| {
+        runs.iter().fold(FailureCount::default(), |sum, run| {
+            let (failed, of) = shares::failed(trials(run, condition).filter(|t| is_common(t)));
+            FailureCount {
+                failed: sum.failed + failed,
+                of: sum.of + of,
+                runs: sum.runs + usize::from(failed > 0),
+            }
+        })
+    };
+    let (a, b) = (count(a), count(b));
+    let p = fisher::two_sided(b.failed as u64, b.of as u64, a.failed as u64, a.of as u64);
+    AcrossFailures { condition: condition.to_owned(), a, b, p }
+}
+
+fn points<'a>(runs: &'a [StoredExperiment], condition: &str) -> Vec<&'a Point> {
+    let mut found: Vec<&Point> = Vec::new();
+    for point in runs.iter().flat_map(|run| trials(run, condition)).filter_map(point) {
+        if !found.contains(&point) {
+            found.push(point);
+        }
+    }
+    found
+}
+
+/// All trials of a condition on record, repeats included.
+fn trials<'a>(run: &'a StoredExperiment, condition: &str) -> impl Iterator<Item = &'a Trial> {
+    run.trials.iter().filter(move |trial| {
+        trial.place.as_ref().is_some_and(|p| p.condition == condition && !p.is_burn_in())
+    })
+}
+
+fn point(trial: &Trial) -> Option<&Point> {
+    trial.place.as_ref().map(|place| &place.point)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::across;
     use super::*;
     use crate::analysis::Verdict;
-    use crate::analysis::test_support::{experiment, stored_runs, trial};
-    use pgio_results::store::StoredExperiment;
-    use pgio_results::{Check, Outcome, Trial};
+    use crate::analysis::test_support::{experiment, stored_runs, swept, trial};
+    use pgio_results::{Check, Outcome};
 
     /// Runs that vary by 0.4 %, with other trials of `on`.
     fn with_on(runs: u32, level: f64, change: impl Fn(u32, &mut Trial)) -> Vec<StoredExperiment> {
         let mut all = stored_runs(runs, |run| level * (1.0 + 0.004 * f64::from(run % 3)));
         for (number, run) in (1..).zip(&mut all) {
-            let is_on = |t: &&mut Trial| t.place.as_ref().unwrap().condition == "on";
+            let is_on = |t: &&mut Trial| t.is_of("on");
             run.trials.iter_mut().filter(is_on).for_each(|t| change(number, t));
         }
         all
@@ -184,11 +278,11 @@ mod tests {
     }
 
     /// The ruling about `on`; that about the others must be a pass.
-    fn of_on(old: &[StoredExperiment], new: &[StoredExperiment]) -> RuleResult {
+    fn ruling_on(old: &[StoredExperiment], new: &[StoredExperiment]) -> RuleResult {
         let found = judge(&across(old, new, &[]), &slower(0.05)).unwrap();
-        let of = |name: &str| found.iter().find(|r| r.condition == name).unwrap();
-        assert_eq!((of("local").gate, of("remote_apply").gate), (Gate::Pass, Gate::Pass));
-        of("on").clone()
+        let find = |name: &str| found.iter().find(|r| r.condition == name).unwrap();
+        assert_eq!((find("local").gate, find("remote_apply").gate), (Gate::Pass, Gate::Pass));
+        find("on").clone()
     }
 
     #[test]
@@ -206,22 +300,22 @@ mod tests {
             }
         };
         let new = with_on(4, 1.0, dead);
-        let found = of_on(&old, &new);
+        let found = ruling_on(&old, &new);
         let why = "new run 2 of 4 has no valid trial with commits_per_second";
         assert_eq!((found.gate, found.by_interval), (Gate::Undecided, Gate::Pass));
         assert_eq!(found.obstacle.as_deref(), Some(why));
         assert_eq!((found.comparison.runs_b, found.comparison.trials_b), (3, 12));
         assert_eq!(found.failures.unwrap().b.failed, 4);
         // The same on the other side, where no more trials of the new runs failed.
-        let found = of_on(&new, &old);
+        let found = ruling_on(&new, &old);
         let why = "old run 2 of 4 has no valid trial with commits_per_second";
         assert_eq!((found.gate, found.obstacle.as_deref()), (Gate::Undecided, Some(why)));
         assert_eq!(found.failures, None);
-        let found = of_on(&old, &with_on(4, 1.0, invalid));
+        let found = ruling_on(&old, &with_on(4, 1.0, invalid));
         let why = "new runs 3, 4 of 4 have no valid trial with commits_per_second; \
                    2 new and 4 old runs, 3 of each are needed";
         assert_eq!((found.gate, found.obstacle.as_deref()), (Gate::Undecided, Some(why)));
-        let found = of_on(&old, &with_on(4, 1.0, |_, t| steal(t)));
+        let found = ruling_on(&old, &with_on(4, 1.0, |_, t| steal(t)));
         let why = "no new run has a valid trial with commits_per_second; \
                    0 new and 4 old runs, 3 of each are needed";
         assert_eq!((found.gate, found.obstacle.as_deref()), (Gate::Undecided, Some(why)));
@@ -242,7 +336,7 @@ mod tests {
         };
         let old = with_on(4, 1.0, |_, _| ());
         let gate = |new: &[StoredExperiment]| {
-            let found = of_on(&old, new);
+            let found = ruling_on(&old, new);
             assert_eq!((found.by_interval, found.obstacle), (Gate::Pass, None));
             (found.gate, found.failures.map(|f| (f.b.failed, f.b.of, f.b.runs)))
         };
@@ -255,8 +349,8 @@ mod tests {
         // Three of four in two runs: p is 0.018, but it may be one event in each.
         assert_eq!(gate(&with_on(4, 1.0, up_to(2, 3))), (Gate::Undecided, Some((6, 16, 2))));
         // As often as before.
-        assert_eq!(of_on(&half, &half).gate, Gate::Pass);
-        assert_eq!(of_on(&half, &old).gate, Gate::Pass);
+        assert_eq!(ruling_on(&half, &half).gate, Gate::Pass);
+        assert_eq!(ruling_on(&half, &old).gate, Gate::Pass);
         // With too few runs, failures decide nothing either.
         let (old, new) = (with_on(2, 1.0, |_, _| ()), with_on(2, 1.0, up_to(2, 4)));
         let found = judge(&across(&old, &new, &[]), &slower(0.05)).unwrap();
@@ -266,7 +360,7 @@ mod tests {
     #[test]
     fn a_condition_that_always_fails_fails() {
         let old = with_on(3, 1.0, |_, _| ());
-        let found = of_on(&old, &with_on(3, 1.0, |_, t| fail(t)));
+        let found = ruling_on(&old, &with_on(3, 1.0, |_, t| fail(t)));
         assert_eq!((found.gate, found.by_interval), (Gate::Fail, Gate::Undecided));
         assert_eq!((found.obstacle, found.failures.unwrap().b.failed), (None, 12));
     }
@@ -331,5 +425,59 @@ mod tests {
             error.starts_with("no run has the metric `tps` on both sides (metrics: commits"),
             "{error}"
         );
+    }
+
+    /// Fails the trials of `on` in these runs, counted from 0, up to this block of four.
+    fn failing(
+        mut runs: Vec<StoredExperiment>,
+        which: &[usize],
+        blocks: u32,
+    ) -> Vec<StoredExperiment> {
+        for run in which {
+            let fails = |t: &&mut Trial| {
+                t.place.as_ref().is_some_and(|p| p.condition == "on" && p.block <= blocks)
+            };
+            runs[*run].trials.iter_mut().filter(fails).for_each(fail);
+        }
+        runs
+    }
+
+    #[test]
+    fn failed_trials_are_counted_by_side_and_run() {
+        let names = ["local", "on"].map(str::to_owned);
+        let old = stored_runs(3, |_| 1.0);
+        assert_eq!(all_failures(&names, &old, &old), []);
+        let new = failing(old.clone(), &[0, 2], 2);
+        let found = all_failures(&names, &old, &new);
+        let [on] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(on.condition, "on");
+        assert_eq!(on.a, FailureCount { failed: 0, of: 12, runs: 0 });
+        assert_eq!(on.b, FailureCount { failed: 4, of: 12, runs: 2 });
+        // R: fisher.test(rbind(c(4, 8), c(0, 12))): p = 0.0932.
+        assert!((on.p.unwrap() - 0.0932).abs() < 1e-4 && on.is_more(), "{on:?}");
+        assert!(!all_failures(&names, &new, &old)[0].is_more());
+        assert!(!all_failures(&names, &new, &new)[0].is_more());
+    }
+
+    #[test]
+    fn points_that_only_one_side_has_and_interrupted_trials_are_left_out() {
+        let names = ["on".to_owned()];
+        let (old, mut new) = (swept(2), swept(2));
+        let mut away: Vec<&mut Trial> = new
+            .trials
+            .iter_mut()
+            .filter(|t| {
+                let place = t.place.as_ref().unwrap();
+                place.condition == "on" && place.point["delay"] == 5
+            })
+            .collect();
+        fail(away[0]);
+        away[1].outcome = Outcome::Interrupted;
+        let found = all_failures(&names, std::slice::from_ref(&old), std::slice::from_ref(&new));
+        assert_eq!(found[0].a, FailureCount { failed: 0, of: 12, runs: 0 });
+        assert_eq!(found[0].b, FailureCount { failed: 1, of: 11, runs: 1 });
+        let mut without = old;
+        without.trials.retain(|t| t.place.as_ref().unwrap().point["delay"] != 5);
+        assert_eq!(all_failures(&names, &[without], &[new]), []);
     }
 }

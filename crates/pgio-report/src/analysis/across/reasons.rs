@@ -90,13 +90,13 @@ fn differs(what: &str, a: &str, b: &str) -> Option<Reason> {
 pub(in crate::analysis) type Described = Vec<(String, String)>;
 
 fn maps(prefix: &str, a: &Described, b: &Described) -> Vec<Reason> {
-    let of = |side: &Described, name: &str| {
+    let value = |side: &Described, name: &str| {
         side.iter().find(|(n, _)| n == name).map(|(_, value)| value.clone())
     };
     let mut seen = BTreeSet::new();
     let names = a.iter().chain(b).map(|(name, _)| name).filter(|n| seen.insert(n.as_str()));
     let reason = |name: &String| {
-        let (in_a, in_b) = (of(a, name), of(b, name));
+        let (in_a, in_b) = (value(a, name), value(b, name));
         (in_a != in_b).then(|| Reason { what: format!("{prefix}{name}"), a: in_a, b: in_b })
     };
     // A side without a description has nothing to compare.
@@ -105,12 +105,12 @@ fn maps(prefix: &str, a: &Described, b: &Described) -> Vec<Reason> {
 
 /// The baseline's first trial, or another condition's without one: the work is the same for all.
 pub(in crate::analysis) fn first(stored: &StoredExperiment) -> Option<&Trial> {
-    of_baseline(stored).or_else(|| counted(stored).next())
+    baseline_trial(stored).or_else(|| counted(stored).next())
 }
 
-fn of_baseline(stored: &StoredExperiment) -> Option<&Trial> {
+fn baseline_trial(stored: &StoredExperiment) -> Option<&Trial> {
     let baseline = &stored.manifest.baseline;
-    counted(stored).find(|t| t.place.as_ref().is_some_and(|p| p.condition == *baseline))
+    counted(stored).find(|t| t.is_of(baseline))
 }
 
 fn counted(stored: &StoredExperiment) -> impl Iterator<Item = &Trial> {
@@ -171,7 +171,7 @@ pub(in crate::analysis) fn window(trial: &Trial) -> Described {
 
 /// The baseline's server; empty without a trial of the baseline, because another condition's may be another.
 pub(in crate::analysis) fn server(stored: &StoredExperiment) -> Described {
-    let Some(trial) = of_baseline(stored) else { return Vec::new() };
+    let Some(trial) = baseline_trial(stored) else { return Vec::new() };
     vec![
         ("server version".to_owned(), trial.server.version.clone()),
         ("server".to_owned(), without_drawn(&trial.server.target)),
@@ -179,13 +179,13 @@ pub(in crate::analysis) fn server(stored: &StoredExperiment) -> Described {
     ]
 }
 
-/// The environment of the manifest, completed by that of the baseline's first trial. Settings of other
+/// The environment of the manifest, completed by the environment of the baseline's first trial. Settings of other
 /// conditions are their treatments.
 pub(in crate::analysis) fn environment(stored: &StoredExperiment) -> Described {
     let m = &stored.manifest;
     let mut all: BTreeMap<&String, &String> =
         m.environment.iter().filter(|(k, _)| !LISTED_ELSEWHERE.contains(&k.as_str())).collect();
-    if let Some(trial) = of_baseline(stored) {
+    if let Some(trial) = baseline_trial(stored) {
         for (name, value) in trial.environment.iter() {
             all.entry(name).or_insert(value);
         }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::analysis::test_support::{demo, experiment, latencies, set, stored_runs, trial};
+use crate::analysis::test_support::{
+    demo, experiment, latencies, set, stored_runs, trial, unit_noise,
+};
 use pgio_results::change::Change;
 use pgio_results::{Metric, Outcome, Trial};
 
@@ -26,7 +28,7 @@ fn slower(mut stored: StoredExperiment, factor: f64) -> StoredExperiment {
     stored
 }
 
-fn of<'a>(found: &'a Across, condition: &str, metric: &str) -> &'a AcrossComparison {
+fn compared<'a>(found: &'a Across, condition: &str, metric: &str) -> &'a AcrossComparison {
     found.comparisons.iter().find(|c| c.condition == condition && c.metric == metric).unwrap()
 }
 
@@ -45,7 +47,7 @@ fn an_experiment_compared_with_itself_does_not_differ() {
 fn a_slower_machine_is_seen_and_leaves_the_effects() {
     let found = across(&demo(), &slower(demo(), 0.8));
     for condition in ["local", "on"] {
-        let c = of(&found, condition, PRIMARY);
+        let c = compared(&found, condition, PRIMARY);
         assert!((c.ratio.unwrap() - 0.8).abs() < 1e-9);
         assert_eq!((c.interval.low, c.p, c.verdict), (None, None, Verdict::NotJudged));
     }
@@ -59,14 +61,14 @@ fn a_slower_machine_is_seen_and_leaves_the_effects() {
 fn three_runs_on_each_side_are_compared_by_run() {
     let runs = |factors: [f64; 3]| factors.map(|f| slower(demo(), f));
     let found = across_runs(&runs([1.0, 1.02, 0.99]), &runs([0.8, 0.79, 0.81]));
-    let c = of(&found, "local", PRIMARY);
+    let c = compared(&found, "local", PRIMARY);
     assert_eq!((c.verdict, c.runs_a, c.runs_b, c.trials_a), (Verdict::Slower, 3, 3, 18));
     assert!(c.interval.low.unwrap() > 0.7 && c.interval.high.unwrap() < 0.9, "{c:?}");
     // Runs of one side differ by as much as the two sides do.
     let found = across_runs(&runs([1.0, 0.8, 1.1]), &runs([0.8, 1.05, 0.9]));
-    assert_eq!(of(&found, "local", PRIMARY).verdict, Verdict::NoDifference);
+    assert_eq!(compared(&found, "local", PRIMARY).verdict, Verdict::NoDifference);
     let back = across_runs(&runs([0.8, 0.79, 0.81]), &runs([1.0, 1.02, 0.99]));
-    assert_eq!(of(&back, "local", PRIMARY).verdict, Verdict::Faster);
+    assert_eq!(compared(&back, "local", PRIMARY).verdict, Verdict::Faster);
     assert_eq!(
         across_runs(&runs([1.0; 3])[..2], &runs([0.5; 3])).comparisons[0].verdict,
         Verdict::NotJudged
@@ -79,7 +81,7 @@ fn five_equal_conditions_rarely_differ() {
     use benchmath::rng::SplitMix64;
     const NAMES: [&str; 5] = ["local", "a", "b", "c", "d"];
     let mut rng = SplitMix64::new(4);
-    let mut noise = || 0.05 * (0..12).map(|_| rng.next_f64() - 0.5).sum::<f64>();
+    let mut noise = || 0.05 * unit_noise(&mut rng);
     let mut runs = || -> Vec<StoredExperiment> {
         let run = |_| {
             let rates = NAMES.map(|name| (name, 1000.0 * noise().exp()));
@@ -108,10 +110,7 @@ fn five_equal_conditions_rarely_differ() {
 fn equal_runs_differ_in_one_of_twenty() {
     use benchmath::rng::SplitMix64;
     let mut rng = SplitMix64::new(11);
-    let mut noise = || {
-        let sum: f64 = (0..12).map(|_| rng.next_u64() as f64 / u64::MAX as f64).sum();
-        0.02 * (sum - 6.0)
-    };
+    let mut noise = || 0.02 * unit_noise(&mut rng);
     let mut run = || {
         let date = noise();
         let trials =
@@ -121,7 +120,7 @@ fn equal_runs_differ_in_one_of_twenty() {
     let mut apart = 0;
     for _ in 0..200 {
         let (a, b) = ([run(), run(), run()], [run(), run(), run()]);
-        apart += usize::from(of(&across_runs(&a, &b), "local", PRIMARY).verdict.is_decided());
+        apart += usize::from(compared(&across_runs(&a, &b), "local", PRIMARY).verdict.is_decided());
     }
     assert!((1..=19).contains(&apart), "{apart} of 200");
 }
@@ -147,11 +146,11 @@ fn interval_and_verdict_are_those_of_one_level() {
         let excludes_none = c.interval.excludes(1.0);
         assert_eq!(excludes_none, c.verdict.is_decided(), "{c:?}");
     }
-    let of_family = of(&found, "local", METRICS[0]);
-    assert_eq!(of_family.verdict, Verdict::NoDifference);
-    assert!(of_family.p.unwrap() <= ALPHA && of_family.p_adjusted.unwrap() > ALPHA);
+    let in_family = compared(&found, "local", METRICS[0]);
+    assert_eq!(in_family.verdict, Verdict::NoDifference);
+    assert!(in_family.p.unwrap() <= ALPHA && in_family.p_adjusted.unwrap() > ALPHA);
     let found = super::across(&a, &b, &[METRICS[0].to_owned()]);
-    let alone = of(&found, "local", METRICS[0]);
+    let alone = compared(&found, "local", METRICS[0]);
     assert_eq!((alone.verdict, alone.p_adjusted), (Verdict::Slower, alone.p));
     assert!(alone.interval.low.unwrap() > 1.0, "{alone:?}");
 
@@ -161,7 +160,7 @@ fn interval_and_verdict_are_those_of_one_level() {
         .flat_map(|run| &mut run.trials)
         .for_each(|t| drop(t.metrics.remove(METRICS[0])));
     let found = super::across(&a, &none, &[METRICS[0].to_owned()]);
-    let missing = of(&found, "local", METRICS[0]);
+    let missing = compared(&found, "local", METRICS[0]);
     assert!(!missing.verdict.is_decided() && missing.ratio.is_none(), "{missing:?}");
     assert!(across_runs(&a, &none).comparisons.iter().all(|c| c.metric != METRICS[0]));
 }
@@ -180,7 +179,7 @@ fn the_baseline_comes_first_and_unmatched_conditions_are_listed_apart() {
 
 #[test]
 fn what_every_private_server_draws_is_no_difference() {
-    let of = |directory: &str| {
+    let compared = |directory: &str| {
         let mut stored = demo();
         let facts = [
             (format!("standby.{directory}/standby.fsync"), "on"),
@@ -194,7 +193,7 @@ fn what_every_private_server_draws_is_no_difference() {
         }
         stored
     };
-    let reasons = |a: &str, b: &str| across(&of(a), &of(b)).reasons;
+    let reasons = |a: &str, b: &str| across(&compared(a), &compared(b)).reasons;
     assert_eq!(reasons("/var/tmp/pgio-SJRNaQ", "/var/tmp/pgio-x9Lw01a"), []);
     assert_eq!(reasons("/srv/a", "/srv/bc").len(), 5);
     assert_ne!(reasons("/var/tmp/pgio-a b/c", "/var/tmp/pgio-d e/c"), []);
@@ -268,7 +267,7 @@ fn a_metric_that_is_defined_otherwise_is_named_and_not_compared() {
     };
     let old = runs("ms", LowerIsFaster, 5.0);
     let same = across_runs(&old, &old);
-    assert_eq!((of(&same, "local", METRIC).ratio, same.effects.len()), (Some(1.0), 1));
+    assert_eq!((compared(&same, "local", METRIC).ratio, same.effects.len()), (Some(1.0), 1));
     assert_eq!(same.reasons, []);
 
     let other_unit = across_runs(&old, &runs("s", LowerIsFaster, 0.005));
@@ -288,7 +287,7 @@ fn a_metric_that_is_defined_otherwise_is_named_and_not_compared() {
     assert_eq!(mixed.reasons, [reason(what, "ms", "s")]);
     for (found, shows_b) in [(&other_unit, false), (&other_direction, true), (&mixed, false)] {
         for condition in ["local", "on"] {
-            let c = of(found, condition, METRIC);
+            let c = compared(found, condition, METRIC);
             assert_eq!((c.verdict, c.ratio, c.p), (Verdict::NotApplicable, None, None));
             assert_eq!((c.a.is_some(), c.b.is_some()), (true, shows_b), "{c:?}");
         }
@@ -304,7 +303,7 @@ fn a_metric_that_is_defined_otherwise_is_named_and_not_compared() {
 /// Which condition runs first is drawn for each run.
 #[test]
 fn an_experiment_is_described_by_its_baseline_whichever_condition_ran_first() {
-    let is = |t: &Trial, name: &str| t.place.as_ref().is_some_and(|p| p.condition == name);
+    let is = |t: &Trial, name: &str| t.is_of(name);
     let mut a = demo();
     for t in a.trials.iter_mut().filter(|t| is(t, "on")) {
         t.server.version = "18.1".to_owned();
@@ -315,7 +314,7 @@ fn an_experiment_is_described_by_its_baseline_whichever_condition_ran_first() {
     b.trials.swap(0, 3);
     assert!(is(&a.trials[0], "local") && is(&b.trials[0], "on"));
     assert_eq!(across(&a, &b).reasons, []);
-    // Without a trial of the baseline its server is unknown; the work is that of all conditions.
+    // Without a trial of the baseline its server is unknown; the work is the same in all conditions.
     for t in &mut b.trials {
         t.window.asked_seconds = Some(10.0);
         if is(t, "local") {
@@ -333,20 +332,20 @@ fn one_trial_each_decides_nothing_and_zero_has_no_ratio() {
         experiment(&["local"], vec![trial("local", 1, &[(PRIMARY, rate), ("checkpoints", 0.0)])])
     };
     let found = across(&one(1000.0), &one(400.0));
-    let c = of(&found, "local", PRIMARY);
+    let c = compared(&found, "local", PRIMARY);
     assert!((c.ratio.unwrap() - 0.4).abs() < 1e-12);
     assert_eq!((c.interval.low, c.verdict), (None, Verdict::NotJudged));
-    assert_eq!(of(&found, "local", "checkpoints").verdict, Verdict::NotApplicable);
+    assert_eq!(compared(&found, "local", "checkpoints").verdict, Verdict::NotApplicable);
 }
 
 #[test]
 fn interrupted_trials_are_left_out_and_empty_experiments_accepted() {
     let mut b = demo();
     b.trials[0].outcome = Outcome::Interrupted;
-    assert_eq!(of(&across(&demo(), &b), "local", PRIMARY).trials_b, 5);
+    assert_eq!(compared(&across(&demo(), &b), "local", PRIMARY).trials_b, 5);
     let empty = experiment(&["local", "on"], Vec::new());
     let found = across(&demo(), &empty);
-    assert_eq!(of(&found, "local", PRIMARY).verdict, Verdict::NotJudged);
+    assert_eq!(compared(&found, "local", PRIMARY).verdict, Verdict::NotJudged);
     assert_eq!(found.reasons.len(), 0);
     let mut stranger = demo();
     stranger.manifest.baseline = "nobody".to_owned();

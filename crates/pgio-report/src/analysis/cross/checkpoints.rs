@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::tally::{CellId, Tally, checkpoints_begun, had_checkpoint};
-use crate::analysis::factors::differing_factors;
+use crate::analysis::condition::differing_factors;
 use pgio_results::change::Subject;
 use pgio_results::checks::decides_checkpoints;
 use pgio_results::store::{ConditionInfo, Manifest};
@@ -69,14 +69,14 @@ fn effects(manifest: &Manifest) -> BTreeMap<&str, String> {
     let Some(baseline) = manifest.conditions.iter().find(|c| c.name == manifest.baseline) else {
         return BTreeMap::new();
     };
-    let of = |info: &ConditionInfo| {
+    let deciding = |info: &ConditionInfo| {
         let factors = differing_factors(info, baseline).into_iter().map(|f| f.change);
         let mut settings = factors.filter(|c| c.subject == Subject::Server).map(|c| &c.setting);
         let name = settings.find(|name| decides_checkpoints(name))?;
         Some(format!("`{}` and `{}` differ in {name}", info.name, baseline.name))
     };
     let others = manifest.conditions.iter().filter(|c| c.name != baseline.name);
-    others.filter_map(|info| Some((info.name.as_str(), of(info)?))).collect()
+    others.filter_map(|info| Some((info.name.as_str(), deciding(info)?))).collect()
 }
 
 /// The baseline and its twin have the other half of such an effect.

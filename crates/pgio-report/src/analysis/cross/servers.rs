@@ -1,11 +1,11 @@
 //! The servers that share a window: whether their environments stayed the same.
 //!
-//! A trial's own environment is that of its first server. Further servers are judged by the same rules, each
+//! A trial's own environment describes its first server. Further servers are judged by the same rules, each
 //! against itself: the server of the same target under the baseline, or else in the condition's other trials.
 
 use std::collections::BTreeMap;
 
-use super::expected::{Expected, ObservedFacts, verdict};
+use super::environment::{Expected, ObservedFacts, verdict};
 use super::tally::{CellId, Tally, further};
 use pgio_results::store::Manifest;
 use pgio_results::{Check, Trial};
@@ -91,8 +91,8 @@ mod tests {
     fn found(facts: &[(&str, &str)]) -> Vec<(usize, String)> {
         let stored = experiment(&["both"], trials(facts));
         let all = all_checks(&stored.manifest, &stored.trials).into_iter();
-        let of_id = all.filter(|(_, check)| check.id == "environment-differs");
-        of_id.map(|(number, check)| (number, check.message)).collect()
+        let differing = all.filter(|(_, check)| check.id == "environment-differs");
+        differing.map(|(number, check)| (number, check.message)).collect()
     }
 
     #[test]

@@ -47,7 +47,7 @@ struct LastAttempt {
     had_checkpoint: bool,
 }
 
-/// Trials whose checkpoints were counted, and those of them that had one.
+/// Trials whose checkpoints were counted, and how many of them had one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Checkpoints {
     pub counted: usize,

@@ -26,12 +26,13 @@ fn sound() -> StoredExperiment {
     experiment(&["local", "on"], (1..=6).flat_map(pair).collect())
 }
 
-fn condition(trial: &Trial) -> Option<&str> {
-    trial.place.as_ref().map(|p| p.condition.as_str())
+fn trials_of<'a>(stored: &'a mut StoredExperiment, name: &str) -> Vec<&'a mut Trial> {
+    stored.trials.iter_mut().filter(|t| t.is_of(name)).collect()
 }
 
-fn of<'a>(stored: &'a mut StoredExperiment, name: &str) -> Vec<&'a mut Trial> {
-    stored.trials.iter_mut().filter(|t| condition(t) == Some(name)).collect()
+/// Puts the fact into the trials of `on`.
+fn put_on(stored: &mut StoredExperiment, name: &str, value: &str) {
+    trials_of(stored, "on").into_iter().for_each(|t| put(t, name, value));
 }
 
 fn put(trial: &mut Trial, name: &str, value: &str) {
@@ -59,7 +60,7 @@ fn the_kernels_write_back_and_read_ahead_must_not_differ() {
         let mut stored = sound();
         stored.trials.iter_mut().for_each(|t| put(t, name, "20"));
         assert_eq!(found(&stored), []);
-        of(&mut stored, "on").into_iter().for_each(|t| put(t, name, "40"));
+        put_on(&mut stored, name, "40");
         assert_eq!(ids(&stored, "environment-differs"), [1, 3, 5, 7, 9, 11], "{name}");
     }
 }
@@ -83,7 +84,7 @@ fn a_host_that_did_not_answer_is_unknown_and_not_different() {
 #[test]
 fn an_undeclared_difference_leaves_no_trial_of_the_condition() {
     let mut stored = sound();
-    of(&mut stored, "on").into_iter().for_each(|t| put(t, "setting.work_mem", "64MB"));
+    put_on(&mut stored, "setting.work_mem", "64MB");
     assert_eq!(ids(&stored, "environment-differs"), [1, 3, 5, 7, 9, 11]);
     let (_, check) = &checks(&stored.manifest, &stored.trials)[0];
     assert_eq!(check.message, "setting.work_mem is 64MB here and 4MB under `local`");
@@ -91,7 +92,7 @@ fn an_undeclared_difference_leaves_no_trial_of_the_condition() {
     assert_eq!(analysis.primary("on").unwrap().blocks, 0);
     assert!(analysis.checks.iter().any(|c| c.id == "environment-differs"));
 
-    of(&mut stored, "on").into_iter().for_each(|t| {
+    trials_of(&mut stored, "on").into_iter().for_each(|t| {
         Arc::make_mut(&mut t.environment).remove("setting.work_mem");
     });
     let (_, check) = &checks(&stored.manifest, &stored.trials)[0];
@@ -116,7 +117,7 @@ fn mount_option(path: Option<&str>) -> Change {
 fn the_mount_of_the_wal_is_not_declared_by_an_option_of_the_data() {
     let faults = |point_of_wal: &str, declared: Change| {
         let mut stored = sound();
-        for t in of(&mut stored, "on") {
+        for t in trials_of(&mut stored, "on") {
             put(t, "wal.mount", "ext4 rw,sync");
             let place = |(role, point): (&str, &str)| Storage {
                 role: role.to_owned(),
@@ -143,14 +144,16 @@ fn declared_differences_of_the_environment_are_not_reported() {
         ("setting.wal_buffers", server("shared_buffers = 1GB")),
     ] {
         let mut stored = sound();
-        of(&mut stored, "on").into_iter().for_each(|t| put(t, name, "64MB"));
+        put_on(&mut stored, name, "64MB");
         assert_eq!(ids(&stored, "environment-differs").len(), 6, "{name}");
         stored.manifest.conditions[1].changes = vec![declared];
         assert_eq!(found(&stored), [], "{name}");
     }
     // Another setting that only ends alike is not declared by it.
     let mut stored = sound();
-    of(&mut stored, "on").into_iter().for_each(|t| put(t, "setting.maintenance_work_mem", "1GB"));
+    trials_of(&mut stored, "on")
+        .into_iter()
+        .for_each(|t| put(t, "setting.maintenance_work_mem", "1GB"));
     stored.manifest.conditions[1].changes = vec![server("work_mem = 64MB")];
     assert_eq!(ids(&stored, "environment-differs").len(), 6);
 }
@@ -165,7 +168,7 @@ fn drbd_differences_are_reported_unless_declared() {
             put(t, "drbd.r0.al-extents", "1237");
             put(t, "drbd.module", "8.4.11");
         }
-        of(&mut stored, "on")
+        trials_of(&mut stored, "on")
             .into_iter()
             .for_each(|t| pairs.iter().for_each(|(name, value)| put(t, name, value)));
         stored.manifest.conditions[1].changes = declared.to_vec();
@@ -184,7 +187,7 @@ fn drbd_differences_are_reported_unless_declared() {
     assert_eq!(faults(&on(&[("drbd.module", "9.2.1")], &protocol)), 6);
     // With a connection its options are gone.
     let mut stored = on(&[("drbd.protocol.r0", "none")], &[drbd("r0", CONNECTION, "disconnected")]);
-    of(&mut stored, "on")
+    trials_of(&mut stored, "on")
         .into_iter()
         .for_each(|t| drop(Arc::make_mut(&mut t.environment).remove("drbd.r0.net")));
     assert_eq!(faults(&stored), 0);
@@ -200,7 +203,7 @@ fn a_change_of_the_environment_is_reported_in_the_trials_after_it() {
     // A declared value has to hold throughout, too.
     let mut stored = sound();
     stored.manifest.conditions[1].changes = vec![server("work_mem = 64MB")];
-    of(&mut stored, "on").into_iter().for_each(|t| put(t, "setting.work_mem", "64MB"));
+    put_on(&mut stored, "setting.work_mem", "64MB");
     put(&mut stored.trials[5], "setting.work_mem", "32MB");
     assert_eq!(ids(&stored, "environment-differs"), [5]);
 }
@@ -208,7 +211,7 @@ fn a_change_of_the_environment_is_reported_in_the_trials_after_it() {
 #[test]
 fn another_server_may_differ_with_a_warning() {
     let mut stored = sound();
-    for t in of(&mut stored, "on") {
+    for t in trials_of(&mut stored, "on") {
         t.server.target = "db2".to_owned();
         put(t, "host.kernel", "5.10.0");
     }
@@ -224,7 +227,7 @@ fn another_server_may_differ_with_a_warning() {
 #[test]
 fn a_checkpoint_in_some_trials_is_a_warning() {
     let mut stored = sound();
-    of(&mut stored, "on").into_iter().for_each(|t| set(t, "checkpoints", 1.0));
+    trials_of(&mut stored, "on").into_iter().for_each(|t| set(t, "checkpoints", 1.0));
     assert_eq!(ids(&stored, "checkpoint-in-one-condition"), [1, 3, 5, 7, 9, 11]);
     assert!(is_behavior("checkpoint-in-one-condition"));
     assert_eq!(analyze(&stored).primary("on").unwrap().blocks, 6);
@@ -237,15 +240,17 @@ fn checkpoints_of_a_setting_that_is_compared_are_its_effect() {
     // Whether they are called a part of the effect.
     let verdicts = |stored: &StoredExperiment| -> Vec<(usize, bool)> {
         let all = checks(&stored.manifest, &stored.trials);
-        let of_it = all.into_iter().filter(|(_, c)| c.id == "checkpoint-in-one-condition");
-        of_it.map(|(i, c)| (i, c.message.ends_with("so this is part of the effect"))).collect()
+        let checkpoints = all.into_iter().filter(|(_, c)| c.id == "checkpoint-in-one-condition");
+        checkpoints
+            .map(|(i, c)| (i, c.message.ends_with("so this is part of the effect")))
+            .collect()
     };
     let declared = |on: &[&str], local: &[&str]| {
         let mut stored = sound();
         let own = |all: &[&str]| all.iter().map(|t| server(t)).collect();
         stored.manifest.conditions[0].changes = own(local);
         stored.manifest.conditions[1].changes = own(on);
-        of(&mut stored, "on").into_iter().take(2).for_each(|t| set(t, "checkpoints", 2.0));
+        trials_of(&mut stored, "on").into_iter().take(2).for_each(|t| set(t, "checkpoints", 2.0));
         stored
     };
     let excused = [(1, true), (3, true)];
@@ -280,9 +285,10 @@ fn checkpoints_of_a_setting_that_is_compared_are_its_effect() {
 #[test]
 fn repeats_do_not_hide_checkpoints_in_one_condition() {
     let mut stored = sound();
-    of(&mut stored, "on").into_iter().for_each(|t| set(t, "checkpoints", 1.0));
+    trials_of(&mut stored, "on").into_iter().for_each(|t| set(t, "checkpoints", 1.0));
     for attempt in 1..=3 {
-        let mut again: Vec<Trial> = of(&mut stored, "on").into_iter().map(|t| t.clone()).collect();
+        let mut again: Vec<Trial> =
+            trials_of(&mut stored, "on").into_iter().map(|t| t.clone()).collect();
         again.truncate(6);
         for t in &mut again {
             t.place.as_mut().unwrap().attempt = attempt;
@@ -308,7 +314,7 @@ fn data_that_grew_between_trials() {
 #[test]
 fn a_trial_with_the_same_check_or_incomplete_is_not_judged_again() {
     let mut stored = sound();
-    for t in of(&mut stored, "on") {
+    for t in trials_of(&mut stored, "on") {
         put(t, "setting.work_mem", "64MB");
         t.checks.push(Check::invalid("environment-differs", "as stored", ""));
     }
@@ -327,7 +333,7 @@ fn incremental_checks_equal_those_computed_from_scratch() {
     put(&mut stored.trials[3], "setting.jit", "off");
     Arc::make_mut(&mut stored.trials[4].environment).remove("setting.work_mem");
     stored.trials[5].outcome = Outcome::Interrupted;
-    of(&mut stored, "on").into_iter().for_each(|t| set(t, "checkpoints", 1.0));
+    trials_of(&mut stored, "on").into_iter().for_each(|t| set(t, "checkpoints", 1.0));
     let mut across = Across::default();
     for n in 1..=stored.trials.len() {
         across.add(&stored.manifest, &stored.trials[n - 1]);

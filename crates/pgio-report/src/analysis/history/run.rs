@@ -1,6 +1,6 @@
 //! One run in a history: what is left of a stored experiment when many are read.
 //!
-//! The values are those of the report: the typical trial of each condition, at the middle point of a sweep,
+//! The values are as in the report: the typical trial of each condition, at the middle point of a sweep,
 //! over the trials that count. The results database stores the same record, so that a history from
 //! directories and one from the database agree.
 

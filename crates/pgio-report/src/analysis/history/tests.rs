@@ -26,9 +26,9 @@ fn a_step_is_found_at_its_run_and_nothing_without_one() {
     let (mut near, mut alarms) = (0, 0);
     for seed in 0..40 {
         let found = follow(runs(30, Some(20), seed));
-        let of = |name: &str| found.conditions.iter().find(|s| s.condition == name).unwrap();
+        let condition = |name: &str| found.conditions.iter().find(|s| s.condition == name).unwrap();
         near += usize::from(["local", "on"].iter().all(|name| {
-            of(name).changes.iter().any(|change| {
+            condition(name).changes.iter().any(|change| {
                 change.verdict == Verdict::Slower
                     && change.run.abs_diff(20) <= 1
                     && change.ratio.is_some_and(|ratio| (0.92..0.98).contains(&ratio))
@@ -202,11 +202,11 @@ fn a_condition_that_failed_or_came_later_leaves_a_gap() {
         run.conditions.truncate(2);
     }
     let found = follow(all);
-    let of = |name: &str| found.conditions.iter().find(|s| s.condition == name).unwrap();
-    let gap = &of("on").points[3];
+    let condition = |name: &str| found.conditions.iter().find(|s| s.condition == name).unwrap();
+    let gap = &condition("on").points[3];
     assert_eq!((gap.value, gap.trials, gap.to_baseline), (None, 0, None));
-    assert_eq!(of("remote_apply").points.iter().filter(|p| p.value.is_some()).count(), 6);
-    assert_eq!(of("local").points[3].to_baseline, Some(1.0));
+    assert_eq!(condition("remote_apply").points.iter().filter(|p| p.value.is_some()).count(), 6);
+    assert_eq!(condition("local").points[3].to_baseline, Some(1.0));
 }
 
 #[test]
@@ -232,8 +232,8 @@ fn a_trend_counts_the_runs_that_lack_the_condition() {
         all[run].conditions.truncate(2);
     }
     let found = follow(all);
-    let of = |name: &str| found.conditions.iter().find(|s| s.condition == name).unwrap();
-    let trend = of("remote_apply").trend.unwrap();
+    let condition = |name: &str| found.conditions.iter().find(|s| s.condition == name).unwrap();
+    let trend = condition("remote_apply").trend.unwrap();
     assert_eq!((trend.from_run, trend.runs, trend.verdict), (1, 6, Verdict::Slower));
     assert!((trend.per_run - 0.98).abs() < 0.003, "{trend:?}");
 }
@@ -248,23 +248,23 @@ fn ratios_to_the_baseline_show_what_a_change_of_the_machine_hides() {
         machine * (0.08 * unit_noise(&mut rng)).exp()
     });
     for run in &mut stored[20..] {
-        for t in run.trials.iter_mut().filter(|t| t.place.as_ref().unwrap().condition == "on") {
+        for t in run.trials.iter_mut().filter(|t| t.is_of("on")) {
             let metric = t.metrics.get_mut("commits_per_second").unwrap();
             metric.value = metric.value.map(|v| v * 0.95);
         }
     }
     let found = follow(stored.iter().map(|s| Run::from_stored(s).unwrap()).collect());
-    let of = |name: &str| found.conditions.iter().find(|s| s.condition == name).unwrap();
+    let condition = |name: &str| found.conditions.iter().find(|s| s.condition == name).unwrap();
     let runs = |changes: &[LevelChange]| changes.iter().map(|c| c.run).collect::<Vec<_>>();
-    assert_eq!(of("local").relative, None);
-    assert_eq!(runs(&of("local").changes), [11]);
-    let relative = of("on").relative.as_ref().unwrap();
+    assert_eq!(condition("local").relative, None);
+    assert_eq!(runs(&condition("local").changes), [11]);
+    let relative = condition("on").relative.as_ref().unwrap();
     assert_eq!(runs(&relative.changes), [21], "{relative:?}");
     let change = &relative.changes[0];
     assert!((change.ratio.unwrap() - 0.95).abs() < 0.01 && change.before < 1.0, "{change:?}");
     assert_eq!(change.verdict, Verdict::Slower);
-    assert!(!runs(&of("on").changes).contains(&21), "{:?}", of("on").changes);
-    assert_eq!(runs(&of("remote_apply").relative.as_ref().unwrap().changes), [0; 0]);
+    assert!(!runs(&condition("on").changes).contains(&21), "{:?}", condition("on").changes);
+    assert_eq!(runs(&condition("remote_apply").relative.as_ref().unwrap().changes), [0; 0]);
     let text = crate::report::history::document(&found).headline;
     let sentence = "on against local: slower by 4.8 %";
     assert!(text.iter().any(|s| s.starts_with(sentence)), "{text:?}");

@@ -13,10 +13,10 @@ use benchmath::factorial::{Contrast, Design};
 use benchmath::family::{self, Series};
 use benchmath::totals::both_bounds;
 
-use super::super::candidate::{self, Candidate};
+use super::super::compare::{self, Candidate};
+use super::super::comparison::{ALPHA, Verdict};
 use super::super::pairing::{ByCondition, ConditionTrials, PairedTrials, Pairs};
 use super::super::totals::{self, Totals};
-use super::super::verdict::{ALPHA, Verdict};
 use super::super::{families, margin, tail};
 use pgio_results::metrics::{self, MetricDef};
 use pgio_results::screening::Screening;
@@ -43,15 +43,15 @@ pub(super) struct Values {
 pub(super) fn judge(
     screening: &Screening,
     manifest: &Manifest,
-    by_condition: &ByCondition<'_>,
+    trials: &ByCondition<'_>,
 ) -> Vec<ContrastResult> {
     let contrasts = all(screening);
     let mut found = Vec::new();
     for def in metrics::all(&manifest.metrics).filter(|def| is_judged(def, manifest)) {
-        let values = Values::new(screening, manifest, by_condition, def.name);
-        let why_not = why_not_compared(screening, by_condition, &def);
+        let values = Values::new(screening, manifest, trials, def.name);
+        let why_not = why_not_compared(screening, trials, &def);
         for contrast in &contrasts {
-            let mut candidate = candidate::by_ratio(&def, &values.sides(&contrast.high));
+            let mut candidate = compare::by_ratio(&def, &values.sides(&contrast.high));
             candidate.whole = contrast.factors.len() as f64;
             let c = &mut candidate.comparison;
             c.condition = name(screening, &contrast.factors);
@@ -92,10 +92,10 @@ pub(super) fn judge(
 pub(super) fn remaining(
     screening: &Screening,
     manifest: &Manifest,
-    by_condition: &ByCondition<'_>,
+    trials: &ByCondition<'_>,
 ) -> Option<(Option<(String, effect::Comparison)>, usize)> {
     let contrasts = design(screening).map_or_else(Vec::new, |d| d.remaining());
-    let values = Values::new(screening, manifest, by_condition, &manifest.primary_metric);
+    let values = Values::new(screening, manifest, trials, &manifest.primary_metric);
     let compared: Vec<effect::Comparison> =
         contrasts.iter().map(|c| values.sides(&c.high)).map(|sides| compare(&sides)).collect();
     let series: Vec<Series> = compared.iter().map(|c| values.series(c)).collect();
@@ -155,10 +155,10 @@ fn name(screening: &Screening, factors: &[usize]) -> String {
 /// Why a metric cannot be compared in this design, such as a percentile of too few operations.
 fn why_not_compared(
     screening: &Screening,
-    by_condition: &ByCondition<'_>,
+    trials: &ByCondition<'_>,
     def: &MetricDef<'_>,
 ) -> Option<String> {
-    let cells = screening.cells.iter().filter_map(|cell| by_condition.get(cell.condition.as_str()));
+    let cells = screening.cells.iter().filter_map(|cell| trials.get(cell.condition.as_str()));
     let cells: Vec<&ConditionTrials<'_>> = cells.collect();
     let is_bounded = || cells.iter().any(|condition| condition.is_bounded(def.name));
     let bounded = "not compared: the window's end cut off operations in some cell; lengthen the window, or lower the rate";
@@ -174,14 +174,14 @@ pub fn title(factors: &[String]) -> String {
 fn by_block(
     screening: &Screening,
     manifest: &Manifest,
-    by_condition: &ByCondition<'_>,
+    trials: &ByCondition<'_>,
     metric: &str,
 ) -> BTreeMap<u32, Vec<Option<f64>>> {
     let mut found: BTreeMap<u32, Vec<Option<f64>>> = BTreeMap::new();
-    let Some(baseline) = by_condition.get(manifest.baseline.as_str()) else { return found };
+    let Some(baseline) = trials.get(manifest.baseline.as_str()) else { return found };
     let reference: BTreeMap<u32, f64> = baseline.values_by_block(metric).collect();
     for (n, cell) in screening.cells.iter().enumerate() {
-        let Some(condition) = by_condition.get(cell.condition.as_str()) else { continue };
+        let Some(condition) = trials.get(cell.condition.as_str()) else { continue };
         let mut put = |block: u32, value: f64| {
             found.entry(block).or_insert_with(|| vec![None; screening.cells.len()])[n] =
                 Some(value);
@@ -204,10 +204,10 @@ fn by_block(
 pub(super) fn incomplete(
     screening: &Screening,
     manifest: &Manifest,
-    by_condition: &ByCondition<'_>,
+    trials: &ByCondition<'_>,
 ) -> Vec<(u32, Vec<String>)> {
-    let all = by_block(screening, manifest, by_condition, &manifest.primary_metric);
-    let ran = by_condition
+    let all = by_block(screening, manifest, trials, &manifest.primary_metric);
+    let ran = trials
         .values()
         .flat_map(|condition| &condition.all)
         .filter_map(|(_, trial)| trial.place.as_ref());
@@ -225,13 +225,13 @@ impl Values {
     fn new(
         screening: &Screening,
         manifest: &Manifest,
-        by_condition: &ByCondition<'_>,
+        trials: &ByCondition<'_>,
         metric: &str,
     ) -> Values {
         let def = metrics::find(&manifest.metrics, metric);
         let has_totals = def.is_some_and(|def| totals::exist(&def));
         let mut values = Values { blocks: Vec::new(), cells: Vec::new(), has_totals };
-        for (block, cells) in by_block(screening, manifest, by_condition, metric) {
+        for (block, cells) in by_block(screening, manifest, trials, metric) {
             if let Some(cells) = cells.into_iter().collect::<Option<Vec<f64>>>() {
                 values.blocks.push(block);
                 values.cells.push(cells);
@@ -257,9 +257,9 @@ impl Values {
 
     /// The contrast of the cells' totals over all blocks, whose windows are equally long.
     fn totals(&self, side: impl Fn(usize) -> Option<bool>, alpha: f64) -> Option<Totals> {
-        let of = |alpha| benchmath::totals::contrast(&self.cells, &side, alpha);
-        let found = of(alpha).filter(|_| self.has_totals)?;
-        Some(totals::from_ratio(found, of(2.0 * ALPHA).map(both_bounds)))
+        let interval = |alpha| benchmath::totals::contrast(&self.cells, &side, alpha);
+        let found = interval(alpha).filter(|_| self.has_totals)?;
+        Some(totals::from_ratio(found, interval(2.0 * ALPHA).map(both_bounds)))
     }
 
     /// The effect of a factor while another one has this level, judged alone, and the one-sided bounds of its totals.

@@ -108,10 +108,10 @@ fn a_block_without_a_valid_trial_of_each_cell_does_not_count() {
     assert_eq!(list_first(&["a", "b", "c", "d", "e"].map(str::to_owned)), "a, b, c and 2 more");
     // A valid repeat beside the baseline repairs the block, however fast the machine was by then.
     for name in ["cell 5", "all low"] {
-        let of = |t: &&pgio_results::Trial| {
+        let is_first_attempt = |t: &&pgio_results::Trial| {
             t.place.as_ref().is_some_and(|p| p.block == 3 && p.condition == name && p.attempt == 0)
         };
-        let mut again = stored.trials.iter().find(of).unwrap().clone();
+        let mut again = stored.trials.iter().find(is_first_attempt).unwrap().clone();
         again.checks.retain(|c| c.id != "steal");
         again.place.as_mut().unwrap().attempt = 1;
         let rate = again.metrics.get_mut("commits_per_second").unwrap();
@@ -175,8 +175,8 @@ fn against_a_cell_with_a_factor_high_one_at_a_time_has_no_effects() {
                 that of two factors; --baseline 'all low' shows the effects";
     assert_eq!(found.notes, [note]);
     let differing = |analysis: &Analysis| -> Vec<Option<String>> {
-        let of_it = analysis.checks.iter().filter(|f| f.id == "factors");
-        of_it.map(|f| f.condition.clone()).collect()
+        let factors = analysis.checks.iter().filter(|f| f.id == "factors");
+        factors.map(|f| f.condition.clone()).collect()
     };
     assert_eq!(differing(&analysis), [Some("jit".to_owned())], "{:?}", analysis.checks);
     let (own, _) = screening_of(&one_at_a_time());
@@ -199,8 +199,8 @@ fn the_twin_as_a_baseline_has_the_levels_of_its_cell() {
         let mut twin = conditions.iter().find(|c| c.name == cell).unwrap().clone();
         twin.name = "twin".to_owned();
         conditions.push(twin);
-        let of_cell = stored.trials.iter().filter(|t| t.place.as_ref().unwrap().condition == cell);
-        let mut trials = of_cell.cloned().collect::<Vec<_>>();
+        let cell_trials = stored.trials.iter().filter(|t| t.is_of(cell));
+        let mut trials = cell_trials.cloned().collect::<Vec<_>>();
         for t in &mut trials {
             t.place.as_mut().unwrap().condition = "twin".to_owned();
         }

@@ -15,11 +15,9 @@ use benchmath::{student, summary};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::cell::{ENOUGH_TRIALS, SweptCell};
-use super::measured::{COMMIT_MEAN, throughput};
-use crate::analysis::interval::Interval;
+use super::{COMMIT_MEAN, ENOUGH_TRIALS, SweptCell, throughput};
+use crate::analysis::comparison::{ALPHA, Interval};
 use crate::analysis::pairing::{self, value};
-use crate::analysis::verdict::ALPHA;
 use pgio_results::Trial;
 use pgio_results::latency::Operation;
 use pgio_results::operation::Statistic;
@@ -124,8 +122,8 @@ pub(super) fn all(
                 |points: &[CurvePoint]| by_block(manifest, trials, &info.name, points, cells);
             let knee = latency.as_ref().filter(|_| is_load(axis)).and_then(|latency| {
                 let measured = measured_prefix(&points, cells, (&throughput, latency));
-                let of_block = by_block_of(measured);
-                find_knee(measured, cells, &of_block, (&throughput, latency))
+                let block_values = by_block_of(measured);
+                find_knee(measured, cells, &block_values, (&throughput, latency))
             });
             let exact: Vec<CurvePoint> =
                 points.iter().filter(|p| !is_lower_bound(p, cells, COMMIT_MEAN)).cloned().collect();
@@ -202,11 +200,11 @@ fn find_knee(
     (throughput, latency): (&str, &str),
 ) -> Option<CurveKnee> {
     let mean = |point: &CurvePoint| {
-        let of = |name: &str| cells[point.cell].metrics.get(name).map(|e| e.value);
-        Some(LoadPoint { throughput: of(throughput)?, latency: of(latency)? })
+        let value = |name: &str| cells[point.cell].metrics.get(name).map(|e| e.value);
+        Some(LoadPoint { throughput: value(throughput)?, latency: value(latency)? })
     };
     let found = knee(&points.iter().map(mean).collect::<Option<Vec<_>>>()?)?;
-    let of_block = |trials: &&Vec<&Trial>| {
+    let block_values = |trials: &&Vec<&Trial>| {
         let one = |t: &&Trial| {
             Some(LoadPoint { throughput: value(t, throughput)?, latency: value(t, latency)? })
         };
@@ -218,7 +216,7 @@ fn find_knee(
         Knee::BeyondLast => (KneePlace::BeyondLast, points.len() - 1),
     };
     let is_known = !is_lower_bound(&points[at], cells, latency);
-    let agrees = |block: &&Vec<&Trial>| is_known && of_block(block) == Some(found);
+    let agrees = |block: &&Vec<&Trial>| is_known && block_values(block) == Some(found);
     Some(CurveKnee {
         place: if is_known { place } else { KneePlace::Unknown },
         value: points[at].value.clone(),
@@ -235,11 +233,11 @@ fn is_lower_bound(point: &CurvePoint, cells: &[SweptCell], latency: &str) -> boo
 fn slope(points: &[CurvePoint], cells: &[SweptCell], by_block: &[Vec<&Trial>]) -> Option<Slope> {
     let at: Vec<f64> = points.iter().map(|p| p.at).collect::<Option<_>>()?;
     let predicted = predictions(points, cells).filter(|p| changes(p))?;
-    let of_block = |trials: &Vec<&Trial>| {
+    let block_values = |trials: &Vec<&Trial>| {
         let taken: Option<Vec<f64>> = trials.iter().map(|t| value(t, COMMIT_MEAN)).collect();
         least_squares(&at, &taken?)
     };
-    let slopes: Vec<f64> = by_block.iter().filter_map(of_block).collect();
+    let slopes: Vec<f64> = by_block.iter().filter_map(block_values).collect();
     let enough = slopes.len() >= ENOUGH_TRIALS;
     let interval = student::test(&slopes, ALPHA).filter(|_| enough).map(|t| t.interval);
     Some(Slope {

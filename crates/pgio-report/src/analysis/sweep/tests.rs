@@ -2,8 +2,6 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::cell::estimate;
-use super::measured::{operation, throughput};
 use super::*;
 use crate::analysis::test_support::{experiment, set, swept, trial};
 use crate::analysis::{TrialStatus, analyze, trial_statuses};
@@ -35,7 +33,7 @@ fn cells_show_no_percentile_below_the_clocks_resolution() {
         pgio_results::joint::declare_metrics(&["commits_per_second"], &["a".to_owned()]);
     for t in &mut stored.trials {
         for (name, seconds) in [("commit_latency_p99@a", 5e-6), ("read_latency_p99@a", 5e-5)] {
-            t.metrics.insert(name.to_owned(), pgio_results::Metric::new(Some(seconds), "s"));
+            t.metrics.insert(name.to_owned(), Metric::new(Some(seconds), "s"));
         }
     }
     let analysis = analyze(&stored);
@@ -286,17 +284,17 @@ fn estimates_are_geometric_means_unless_a_value_is_zero() {
 #[test]
 fn the_throughput_metric_depends_on_the_axis() {
     let mut stored = swept(1);
-    let of = |stored: &pgio_results::store::StoredExperiment, axis: &str| {
+    let along = |stored: &pgio_results::store::StoredExperiment, axis: &str| {
         throughput(&stored.manifest, &stored.trials, axis)
     };
-    assert_eq!(of(&stored, "rows_per_transaction"), "commits_per_second", "not measured");
+    assert_eq!(along(&stored, "rows_per_transaction"), "commits_per_second", "not measured");
     set(&mut stored.trials[0], "rows_per_second", 1.0);
-    assert_eq!(of(&stored, "rows_per_transaction"), "rows_per_second");
-    assert_eq!(of(&stored, "sessions"), "commits_per_second");
+    assert_eq!(along(&stored, "rows_per_transaction"), "rows_per_second");
+    assert_eq!(along(&stored, "sessions"), "commits_per_second");
     stored.manifest.primary_metric = "commit_latency_p99".to_owned();
-    assert_eq!(of(&stored, "sessions"), "commits_per_second", "the workload's own rate");
+    assert_eq!(along(&stored, "sessions"), "commits_per_second", "the workload's own rate");
     stored.trials[0].workload.primary_metric = "commit_latency_p99".to_owned();
-    assert_eq!(of(&stored, "rate"), "commit_latency_p99", "nothing counts the calls");
+    assert_eq!(along(&stored, "rate"), "commit_latency_p99", "nothing counts the calls");
     set(&mut stored.trials[0], "calls_per_second", 1.0);
-    assert_eq!(of(&stored, "rate"), "calls_per_second", "at a rate that is given");
+    assert_eq!(along(&stored, "rate"), "calls_per_second", "at a rate that is given");
 }

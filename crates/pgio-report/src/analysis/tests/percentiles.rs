@@ -75,7 +75,7 @@ fn cut_off(t: &mut Trial) {
 
 #[test]
 fn a_percentile_that_was_cut_off_bounds_the_effect() {
-    let of = |sides: &[usize]| {
+    let cut_off_on = |sides: &[usize]| {
         let mut stored = timed(&[4000; 8]);
         stored.manifest.primary_metric = "commit_latency_p99".to_owned();
         for (i, t) in stored.trials.iter_mut().enumerate() {
@@ -85,7 +85,7 @@ fn a_percentile_that_was_cut_off_bounds_the_effect() {
         }
         analyze(&stored)
     };
-    let higher = of(&[1]);
+    let higher = cut_off_on(&[1]);
     let c = higher.primary("on").unwrap();
     assert_eq!((c.verdict, c.bound), (Verdict::Slower, Some(Bound::AtLeast)));
     assert!(
@@ -97,12 +97,12 @@ fn a_percentile_that_was_cut_off_bounds_the_effect() {
     assert!(metrics["commit_latency_p99"].at_least && !metrics["commit_latency_p50"].at_least);
     assert_eq!(higher.comparison("on", "commit_latency_p50").unwrap().bound, None);
 
-    let lower = of(&[0]);
+    let lower = cut_off_on(&[0]);
     let c = lower.primary("on").unwrap();
     assert_eq!((c.verdict, c.bound), (Verdict::Faster, Some(Bound::AtMost)));
     assert!(c.interval.low.is_none() && c.interval.high.is_some());
 
-    let both = of(&[0, 1]);
+    let both = cut_off_on(&[0, 1]);
     let c = both.primary("on").unwrap();
     assert_eq!(
         (c.verdict, c.ratio, c.interval.low, c.interval.high),
@@ -166,7 +166,7 @@ fn a_judged_percentile_under_the_clocks_resolution_is_not_compared() {
 
 /// Six blocks in which `commit_latency_p99@a` is compared; of server a, each trial has so many commits, if any
 /// are counted.
-fn of_one_server(commits: Option<u64>, seconds: f64) -> Option<Comparison> {
+fn compared_on_server(commits: Option<u64>, seconds: f64) -> Option<Comparison> {
     let name = "commit_latency_p99@a";
     let mut stored = steady(6);
     stored.manifest.metrics =
@@ -188,8 +188,8 @@ fn of_one_server(commits: Option<u64>, seconds: f64) -> Option<Comparison> {
 
 #[test]
 fn a_percentile_of_one_server_needs_as_many_operations_there() {
-    assert!(of_one_server(Some(2000), 0.002).unwrap().ratio.is_some());
-    assert_eq!(of_one_server(Some(1999), 0.002), None);
-    assert_eq!(of_one_server(None, 0.002), None);
-    assert_eq!(of_one_server(Some(2000), 5e-6), None, "below the clock's resolution");
+    assert!(compared_on_server(Some(2000), 0.002).unwrap().ratio.is_some());
+    assert_eq!(compared_on_server(Some(1999), 0.002), None);
+    assert_eq!(compared_on_server(None, 0.002), None);
+    assert_eq!(compared_on_server(Some(2000), 5e-6), None, "below the clock's resolution");
 }

@@ -1,11 +1,7 @@
 //! Repeated and stalled trials: what they do to the ratio, by simulation.
 
 use super::*;
-
-/// Normal enough: the sum of twelve uniform numbers.
-fn normal(random: &mut SplitMix64) -> f64 {
-    (0..12).map(|_| random.next_f64()).sum::<f64>() - 6.0
-}
+use crate::analysis::test_support::unit_noise;
 
 /// Equal conditions on a machine that gets 1 % slower with each trial; half of the trials of one of them are
 /// repeated, each beside its baseline. Returns the mean of ln ratio and the share of false verdicts.
@@ -16,7 +12,7 @@ fn repaired_under_drift() -> (f64, f64) {
     for _ in 0..EXPERIMENTS {
         let (mut trials, mut now) = (Vec::new(), 0.0);
         let mut measure = |random: &mut SplitMix64, name: &str, block, attempt, valid: bool| {
-            let rate = 1000.0 * (-0.01 * now + 0.01 * normal(random)).exp();
+            let rate = 1000.0 * (-0.01 * now + 0.01 * unit_noise(random)).exp();
             now += 1.0;
             let mut t = trial(name, block, &[(PRIMARY, rate)]);
             t.place.as_mut().unwrap().attempt = attempt;
@@ -67,13 +63,13 @@ fn trials_that_stall_are_part_of_the_ratio() {
     let mut mean = 0.0;
     for block in 1..=30 {
         let stalls = block % 10 < 3;
-        let rate = |random: &mut SplitMix64| 1000.0 * (0.01 * normal(random)).exp();
-        let of_stall = if stalls { 0.5 } else { 1.0 };
-        let mut on = trial("on", block, &[(PRIMARY, rate(&mut random) * of_stall)]);
+        let rate = |random: &mut SplitMix64| 1000.0 * (0.01 * unit_noise(random)).exp();
+        let level = if stalls { 0.5 } else { 1.0 };
+        let mut on = trial("on", block, &[(PRIMARY, rate(&mut random) * level)]);
         if stalls {
             on.checks.push(Check::warning("rate-not-reached", "50 %", "ask for less"));
         }
-        mean += of_stall / 30.0;
+        mean += level / 30.0;
         trials.extend([trial("local", block, &[(PRIMARY, rate(&mut random))]), on]);
     }
     let analysis = analyze(&experiment(&["local", "on"], trials));

@@ -69,13 +69,13 @@ pub(super) fn divide(trial: &Trial) -> Option<Divided> {
     if classes.is_empty() {
         return None;
     }
-    let of = |groups: &[WaitGroup]| -> Vec<&SampledWait> {
+    let waits_in = |groups: &[WaitGroup]| -> Vec<&SampledWait> {
         waits.iter().filter(|s| groups.contains(&s.group)).collect()
     };
-    let commit_waits = of(&[WaitGroup::Flush, WaitGroup::SyncRep]);
+    let commit_waits = waits_in(&[WaitGroup::Flush, WaitGroup::SyncRep]);
     if classes.contains_key("commit") {
         let beyond = distribute(&mut classes, &commit_waits, 1.0, &[&["commit"]]);
-        distribute(&mut classes, &of(&[WaitGroup::Flush]), beyond, &[CHANGING]);
+        distribute(&mut classes, &waits_in(&[WaitGroup::Flush]), beyond, &[CHANGING]);
     } else {
         distribute(&mut classes, &commit_waits, 1.0, &[CHANGING, READING]);
     }
@@ -96,15 +96,15 @@ const READING: &[&str] = &["read", "scan"];
 
 /// The timed classes, disjoint from each other.
 fn timed(trial: &Trial) -> Divided {
-    let of = |class: &str| {
+    let waits_in = |class: &str| {
         let h = trial.histograms.get(class).filter(|h| h.count() > 0)?;
         Some(Class { operations: h.count(), seconds: h.sum_ns() / 1e9, ..Class::default() })
     };
     let mut classes: Divided = ["read", "scan", "update", "insert", "delete", "commit"]
         .into_iter()
-        .filter_map(|class| Some((class, of(class)?)))
+        .filter_map(|class| Some((class, waits_in(class)?)))
         .collect();
-    if let Some(mut rest) = of("transaction") {
+    if let Some(mut rest) = waits_in("transaction") {
         rest.seconds -= classes.get("commit").map_or(0.0, |commit| commit.seconds);
         rest.seconds = rest.seconds.max(0.0);
         classes.insert(REST, rest);

@@ -11,7 +11,7 @@
 
 use benchmath::summary;
 
-use crate::analysis::factors::differing_factors;
+use crate::analysis::condition::differing_factors;
 use crate::analysis::pairing::ConditionTrials;
 use pgio_results::Trial;
 use pgio_results::change::{Change, Subject, fact};
@@ -124,10 +124,10 @@ fn sum(trials: &[&Trial], steps: &[Step]) -> Option<f64> {
     steps.iter().try_fold(0.0, |sum, step| Some(sum + measured(trials, *step)?))
 }
 
-/// Errors of independent probes add by their squares, those of one probe that serves both flushes by
+/// Errors of independent probes add by their squares, errors of one probe that serves both flushes by
 /// themselves; the round trip is the kernel's own estimate.
 fn error(trials: &[&Trial], steps: &[Step]) -> Option<f64> {
-    let of = |step: &Step| {
+    let step_seconds = |step: &Step| {
         let errors = trials.iter().filter_map(|t| {
             let p = probes(t)?;
             match step {
@@ -139,7 +139,7 @@ fn error(trials: &[&Trial], steps: &[Step]) -> Option<f64> {
         });
         summary::median(&errors.collect::<Vec<_>>())
     };
-    let errors: Vec<f64> = steps.iter().map(of).collect::<Option<_>>()?;
+    let errors: Vec<f64> = steps.iter().map(step_seconds).collect::<Option<_>>()?;
     // The sum of no floats is -0.
     Some(if trials.iter().any(|t| probes(t).is_some_and(|p| p.shared_flush)) {
         errors.iter().fold(0.0, |sum, error| sum + error)

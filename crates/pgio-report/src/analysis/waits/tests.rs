@@ -12,8 +12,8 @@ use pgio_results::change::{Change, Subject};
 use pgio_results::store::StoredExperiment;
 
 fn parts(analysis: &crate::analysis::Analysis, class: &str) -> BTreeMap<WaitGroup, f64> {
-    let of = |d: &&Decomposition| d.class == class && d.condition == "local";
-    let found = analysis.decompositions.iter().find(of).unwrap();
+    let is_it = |d: &&Decomposition| d.class == class && d.condition == "local";
+    let found = analysis.decompositions.iter().find(is_it).unwrap();
     // In microseconds, so that they compare as whole numbers.
     found.parts.iter().map(|p| (p.group, (p.seconds * 1e6).round())).collect()
 }
@@ -55,12 +55,12 @@ fn commits_wait_for_flush_and_standby_and_the_rest_is_shared() {
 
 #[test]
 fn equal_trials_do_not_make_a_part_exact() {
-    let of_block = |block| {
+    let in_block = |block| {
         let mut t = sampled("local", block, &[("IPC:SyncRep", 400), ("CPU", 600)]);
         timed(&mut t, &[("commit", 10.0)]);
         t
     };
-    let analysis = analyze(&experiment(&["local"], (1..=3).map(of_block).collect()));
+    let analysis = analyze(&experiment(&["local"], (1..=3).map(in_block).collect()));
     let parts = &analysis.decompositions[0].parts;
     assert_eq!(parts.len(), 2);
     // Binomial: 1.96 × sqrt(0.4 × 0.6 / 3000) of the time.
@@ -206,7 +206,7 @@ fn the_error_of_waits_is_the_spread_between_trials() {
 #[test]
 fn a_slow_trial_weighs_as_much_as_it_has_operations() {
     let mut stored = replicated(6);
-    let slow = stored.trials.iter_mut().rfind(|t| t.place.as_ref().unwrap().condition == "on");
+    let slow = stored.trials.iter_mut().rfind(|t| t.is_of("on"));
     let mut few = pgio_results::histogram::Histogram::default();
     (0..100).for_each(|_| few.record(22e6));
     slow.unwrap().histograms.insert("commit".to_owned(), few);

@@ -291,7 +291,7 @@ mod tests {
     use super::*;
     use crate::experiment::application::test_support::{COMMITS, first, job};
     use pgio_report::analysis::test_support::{experiment, trial};
-    use pgio_results::drivers::DriverPart;
+    use pgio_results::joint::DriverPart;
 
     fn target(name: &str, private: bool) -> CurrentTarget {
         let works = vec![trial("local", 1, &[]).workload];

@@ -6,7 +6,6 @@ use std::panic::{self, AssertUnwindSafe};
 
 use super::*;
 use crate::experiment::plan::{burn_in, plan};
-use crate::experiment::trial::blank;
 use pgio_results::model::{Outcome, Trial};
 
 const ONCE: [&str; 5] = ["reset 0", "apply 0", "trial 0", "store", "undo 0"];
@@ -72,7 +71,7 @@ impl Runner for Fake {
         assert!(!self.panics, "a panic in a trial");
         let outcome =
             if self.outcomes.is_empty() { Outcome::Complete } else { self.outcomes.remove(0) };
-        Trial { outcome, ..blank() }
+        Trial { outcome, ..Trial::new() }
     }
 
     fn weaves(&self) -> bool {
@@ -91,7 +90,7 @@ impl Runner for Fake {
             Some(cell) if cell == planned.cell => Outcome::Failed { error: "gone".to_owned() },
             _ => outcome.clone(),
         };
-        Ok(shared.iter().map(|p| Trial { outcome: outcome_of(p), ..blank() }).collect())
+        Ok(shared.iter().map(|p| Trial { outcome: outcome_of(p), ..Trial::new() }).collect())
     }
 
     fn store(&mut self, _: &Trial) -> Result<(), String> {

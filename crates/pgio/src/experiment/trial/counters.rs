@@ -125,7 +125,6 @@ fn difference(before: Option<f64>, after: Option<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::trial::blank;
     use pgio_results::model::DatabaseCounters;
 
     fn counters(wal: f64, images: i64, checkpoints: i64) -> Counters {
@@ -139,7 +138,7 @@ mod tests {
 
     #[test]
     fn counters_reset_inside_the_window_give_no_metrics() {
-        let mut trial = blank();
+        let mut trial = Trial::new();
         trial.window.seconds = 2.0;
         let row =
             |blks_read, blks_hit| DatabaseRow { blks_read, blks_hit, ..DatabaseRow::default() };

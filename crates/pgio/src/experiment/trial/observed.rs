@@ -101,7 +101,6 @@ pub(super) fn add_metrics(trial: &mut Trial) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::trial::blank;
     use pgio_results::model::Metric;
     use pgio_results::telemetry::{Device, HostUse, Probes, Storage, Waits};
 
@@ -135,7 +134,7 @@ mod tests {
         let waits = Some(Waits { rounds: 4, sessions: 1, sightings, ..Waits::default() });
         let mut trial = Trial {
             telemetry: Some(Telemetry { hosts, storage, waits, ..Telemetry::default() }),
-            ..blank()
+            ..Trial::new()
         };
         let riops = Metric::new(Some(250.0), "blocks/s");
         trial.metrics.insert("riops".to_owned(), riops);

@@ -216,8 +216,7 @@ pub(super) fn put(all: &mut BTreeMap<String, Metric>, name: &str, value: Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::trial::blank;
-    use pgio_results::drivers::DriverPart;
+    use pgio_results::joint::DriverPart;
     use pgio_results::telemetry::{HostUse, Telemetry};
 
     #[test]
@@ -263,7 +262,7 @@ mod tests {
             let mut trial = Trial {
                 drivers: vec![part(&here), part(&here), part("elsewhere")],
                 telemetry: Some(Telemetry { hosts, ..Telemetry::default() }),
-                ..blank()
+                ..Trial::new()
             };
             subtract_drivers(&mut trial, &["db", "local"], are_descendants);
             let hosts = trial.telemetry.unwrap().hosts;

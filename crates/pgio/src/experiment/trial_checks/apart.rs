@@ -56,14 +56,13 @@ pub(in crate::experiment) fn check(trial: &Trial) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::trial::blank;
     use pgio_results::CheckVerdict;
     use pgio_results::joint::ClockOffset;
     use pgio_results::test_support::target_result;
 
     /// A window of ten seconds on two servers.
     fn judged(a: Option<ClockOffset>, b: Option<ClockOffset>) -> Check {
-        let mut trial = blank();
+        let mut trial = Trial::new();
         trial.window.seconds = 10.0;
         for (name, clock) in [("a", a), ("b", b)] {
             let _ = trial.targets.insert(name.to_owned(), target_result(clock));

@@ -48,12 +48,11 @@ fn rate(trial: &Trial) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::trial::blank;
     use pgio_results::CheckVerdict::{self, Ok, Warning};
     use pgio_results::model::Metric;
 
     fn verdicts(metrics: &[(&str, f64)]) -> Vec<CheckVerdict> {
-        let mut trial = blank();
+        let mut trial = Trial::new();
         trial.workload.kind = "mail".to_owned();
         for (name, value) in metrics {
             let metric = Metric::new(Some(*value), "");
@@ -76,7 +75,7 @@ mod tests {
             assert_eq!(verdicts(&[taken, (name, 5.0)]), [Warning], "{name}");
             assert_eq!(verdicts(&[taken, (name, 500.0)]), [Warning], "{name}");
         }
-        assert_eq!(checks(&blank()), []);
+        assert_eq!(checks(&Trial::new()), []);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::host::drbd::loss::CONGESTED_REMEDY;
 use crate::host::drbd::{is_behind, is_resync};
 use crate::host::{LOCAL, called};
 use pgio_results::checks::remedy;
-use pgio_results::drivers::DriverPart;
+use pgio_results::joint::DriverPart;
 use pgio_results::model::{Check, Trial};
 use pgio_results::series::Series;
 use pgio_results::telemetry::{DrbdState, DrbdUse, Storage, Telemetry};

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::snapshot::Snapshot;
 use super::window::Span;
 use crate::host::drbd::device;
+use pgio_results::Warning;
 use pgio_results::telemetry::{DrbdState, DrbdUse};
-use pgio_results::warning::Warning;
 
 const KIB: f64 = 1024.0;
 

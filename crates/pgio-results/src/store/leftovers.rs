@@ -1,15 +1,17 @@
-//! Continues an experiment in the directory of an interrupted run.
+//! What a kill leaves of an experiment: a torn last line, which resuming removes, or no manifest, which the next attempt
+//! to create it replaces.
 //!
-//! A torn last line is removed from trials.jsonl, because a record appended after it would be
-//! unreadable. It is saved in a separate file.
+//! A record appended after a torn line would be unreadable; the line is saved in a separate file.
 
 use std::io::{ErrorKind, Seek};
 use std::path::Path;
 
-use super::Store;
-use super::error::{StoreError, io};
+use rustix::fs::{FlockOperation, flock};
+
 use super::manifest::Resumed;
-use super::reading::{Records, StoredExperiment, TRIALS, open, read_manifest, records};
+use super::reading::{EXPERIMENT, Records, StoredExperiment, TRIALS, open, read_manifest, records};
+use super::{Store, StoreError, io};
+use crate::files::Directory;
 
 impl Store {
     /// Opens a results directory for appending and reads its records. The caller must prevent
@@ -53,6 +55,33 @@ impl Store {
         let name = free.expect("a directory cannot contain that many files");
         self.write(&name, torn)
     }
+}
+
+/// The files that an experiment is created with.
+pub(super) const FILES: &[&str] = &[TRIALS, EXPERIMENT, "manifest.json"];
+
+/// Whether a kill ended the creation of an experiment before its manifest was written. Nobody can continue or read
+/// what it left. Whoever creates an experiment holds a lock on trials.jsonl meanwhile, which tells a kill from another
+/// pgio.
+pub(super) fn is_unfinished(dir: &Path) -> bool {
+    let found = |name: &str| dir.join(name).symlink_metadata();
+    let is_missing = |name| found(name).is_err_and(|e| e.kind() == ErrorKind::NotFound);
+    is_missing("manifest.json") && found(TRIALS).is_ok_and(|f| f.is_file() && f.len() == 0)
+}
+
+/// Removes the files of such an experiment, unless another pgio is creating it now.
+pub(super) fn remove_unfinished(dir: &Path, directory: &Directory) -> Result<(), StoreError> {
+    let occupied = || StoreError::Occupied(dir.to_owned());
+    let trials = directory.append_to(TRIALS).map_err(|_| occupied())?;
+    flock(&trials, FlockOperation::NonBlockingLockExclusive).map_err(|_| occupied())?;
+    // It may have been completed meanwhile.
+    if !is_unfinished(dir) {
+        return Err(occupied());
+    }
+    for name in FILES {
+        directory.remove(name).map_err(|source| io("remove", &dir.join(name), source))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -113,5 +142,43 @@ mod tests {
         };
         store.note_resumed(&mut stored, note.clone()).unwrap();
         assert_eq!(read(dir.path()).unwrap().manifest.resumed, [note]);
+    }
+
+    const TEXT: &str = "[experiment]\nname = \"test\"\n";
+
+    #[test]
+    fn create_replaces_leftovers_of_a_killed_run_without_a_manifest() {
+        for has_text in [false, true] {
+            let parent = tempfile::tempdir().unwrap();
+            let dir = parent.path();
+            fs::write(dir.join("trials.jsonl"), "").unwrap();
+            if has_text {
+                fs::write(dir.join("experiment.toml"), "[experi").unwrap();
+            }
+            Store::check_free(dir).unwrap();
+            let mut store = Store::create(dir, TEXT, &manifest()).unwrap();
+            store.append(&full_trial()).unwrap();
+            assert_eq!(read(dir).unwrap().trials.len(), 1);
+            assert_eq!(fs::read_to_string(dir.join("experiment.toml")).unwrap(), TEXT);
+        }
+    }
+
+    #[test]
+    fn create_refuses_a_directory_with_trials_or_held_by_another_run() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut store = Store::create(parent.path(), TEXT, &manifest()).unwrap();
+        store.append(&full_trial()).unwrap();
+        drop(store);
+        fs::remove_file(parent.path().join("manifest.json")).unwrap();
+        let error = Store::create(parent.path(), TEXT, &manifest()).unwrap_err();
+        assert!(matches!(error, StoreError::Occupied(_)), "{error}");
+        let parent = tempfile::tempdir().unwrap();
+        let held = Store::create(parent.path(), TEXT, &manifest()).unwrap();
+        // As it is between two steps of the other's `create`.
+        fs::remove_file(parent.path().join("manifest.json")).unwrap();
+        let error = Store::create(parent.path(), TEXT, &manifest()).unwrap_err();
+        assert!(matches!(error, StoreError::Occupied(_)), "{error}");
+        drop(held);
+        Store::create(parent.path(), TEXT, &manifest()).unwrap();
     }
 }
