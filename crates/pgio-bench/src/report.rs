@@ -20,7 +20,6 @@ use rustix::time::{ClockId, clock_gettime};
 use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
 use pgio::cli::output;
 use pgio::experiment::judging::Judge;
-use pgio::experiment::trial;
 use pgio::rng::SplitMix64;
 use pgio_results::change::Change;
 use pgio_results::histogram::Histogram;
