@@ -31,7 +31,7 @@ fn the_methodology_names_the_numbers_that_decide() {
     assert_eq!((findings::DEGRADED_MORE, THROTTLE_BURST_SECONDS), (0.01, 0.3));
     for sentence in [
         format!("would not reject at {alpha}"),
-        format!("Fewer than {} decide nothing at {alpha}", fewest),
+        format!("Fewer than {fewest} decide nothing at {alpha}"),
         format!(
             "Up to {exhaustive} blocks all flips are used; from {} to {} blocks {} at random with a fixed seed, with more {},",
             exhaustive + 1,
@@ -48,7 +48,7 @@ fn the_methodology_names_the_numbers_that_decide() {
             in_words(degraded::MIN_OPERATIONS_PER_SESSION as u64)
         ),
         "baseline's, by a percentage point or more".to_owned(),
-        format!("beyond a factor of {} is null", MAX_FACTOR),
+        format!("beyond a factor of {MAX_FACTOR} is null"),
         format!("differ by a factor of {}, and not by chance", in_words(spread::UNEQUAL as u64)),
         format!("detect with {} power", Share(power::PLANNED_POWER)),
         format!("from its {} upper bound", Share(1.0 - spread::BOUND)),
@@ -102,7 +102,7 @@ fn the_methodology_names_the_numbers_that_decide() {
     }
     for sentence in [
         format!("outgrown the first trial by {DATA_GREW} ends the run"),
-        format!("Fewer than {} valid blocks cannot decide at the {alpha} level", fewest),
+        format!("Fewer than {fewest} valid blocks cannot decide at the {alpha} level"),
         format!(
             "detected with {} power, and the same from the upper {} bound",
             Share(power::PLANNED_POWER),
