@@ -128,6 +128,7 @@ pub(super) fn quote(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pgio_fuzz::{fuzz, print};
     use proptest::prelude::*;
 
     fn split(text: &str) -> Vec<(&'static str, String)> {
@@ -181,10 +182,17 @@ mod tests {
             let text = format!("dbname = {} user={}", quote(&dbname), quote(&user));
             prop_assert_eq!(split(&text), [("dbname", dbname), ("user", user)]);
         }
+    }
 
-        #[test]
-        fn never_panics(text in "[a-z='\\\\ \n\u{e9}%]{0,40}|.*") {
-            let _ = parse(&text);
-        }
+    #[test]
+    fn fuzzed_strings_are_parsed_or_refused() {
+        let samples = [
+            r"host=h,g port = 5432 dbname='my db' password='a\'b\\' sslmode=verify-full",
+            "hostaddr=::1 options='-c geqo=off' connect_timeout=5",
+        ];
+        fuzz(&samples, |bytes| match parse(&String::from_utf8_lossy(bytes)) {
+            Ok(_) => {}
+            Err(error) => print(&error),
+        });
     }
 }

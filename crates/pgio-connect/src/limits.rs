@@ -223,6 +223,8 @@ fn count(counter: &mut usize, more: usize, limit: usize) -> Result<(), usize> {
 
 #[cfg(test)]
 mod tests {
+    use pgio_fuzz::{fuzz, print};
+
     use super::*;
 
     fn message(tag: u8, body: &[u8]) -> Vec<u8> {
@@ -299,6 +301,24 @@ mod tests {
                 assert_eq!(guard.is_authenticated(), complete, "{bytes:?} in pieces of {piece}");
             }
         }
+    }
+
+    #[test]
+    fn fuzzed_streams_are_judged_alike_in_pieces_of_any_size() {
+        let login = [
+            message(b'R', &[0, 0, 0, 3]),
+            message(b'R', &[0; 4]),
+            message(b'S', b"TimeZone\0UTC\0"),
+            message(b'K', &[0; 8]),
+            message(b'N', b"MWelcome\0\0"),
+            ready(),
+        ];
+        let answer = [message(b'D', b"\0\x01\0\0\0\x01a"), message(b'C', b"SELECT 1\0"), ready()];
+        fuzz(&[login.concat(), [login.concat(), answer.concat()].concat()], |bytes| {
+            if let Err(excess) = verdict(bytes) {
+                print(&excess);
+            }
+        });
     }
 
     #[test]

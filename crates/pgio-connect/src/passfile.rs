@@ -122,6 +122,7 @@ impl fmt::Debug for Passfile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pgio_fuzz::fuzz;
     use proptest::prelude::*;
 
     fn find_bytes(text: &[u8], host: &str, dbname: &str, user: &str) -> Option<Vec<u8>> {
@@ -182,10 +183,15 @@ mod tests {
             let line = format!("h:5432:{}:{}:{}", escape(&db), escape(&user), escape(&pw));
             prop_assert_eq!(find(&line, "h", &db, &user), Some(pw));
         }
+    }
 
-        #[test]
-        fn never_panics(text in "[a-c:*\\\\#\n]{0,40}|.*", db in ".*") {
-            let _ = find(&text, "a", &db, "b");
-        }
+    #[test]
+    fn fuzzed_files_are_searched() {
+        let samples = ["# mine\nh:5432:d:u:p\\:w\n/run/pg:*:*:u:*\r\n\nlocalhost:*:d\\\\:*:pw"];
+        fuzz(&samples, |bytes| {
+            for host in ["h", "/run/pg", "localhost"] {
+                find_bytes(bytes, host, "d", "u");
+            }
+        });
     }
 }

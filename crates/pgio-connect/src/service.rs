@@ -48,7 +48,7 @@ fn entry(line: &[u8]) -> Result<Pair, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use pgio_fuzz::{fuzz, print};
 
     const FILE: &str = "\
 # comment
@@ -90,10 +90,14 @@ host=never reached
         assert!(find(b"# M\xfcller\n[t]\nnonsense\n[s]\nhost=a", "s").unwrap().is_some());
     }
 
-    proptest! {
-        #[test]
-        fn never_panics(text in "[a-c\\[\\]=# \n]{0,40}|.*", name in ".*") {
-            let _ = find(text.as_bytes(), &name);
-        }
+    #[test]
+    fn fuzzed_files_are_parsed_or_refused() {
+        fuzz(&[FILE, "# c\n[s]\nhost=a,b\nport=5432\n[t]\nuser=\n"], |bytes| {
+            for name in ["one", "s", ""] {
+                if let Err(error) = find(bytes, name) {
+                    print(&error);
+                }
+            }
+        });
     }
 }

@@ -184,6 +184,7 @@ fn hex(digit: u8) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pgio_fuzz::{fuzz, print};
     use proptest::prelude::*;
 
     fn split(text: &str) -> String {
@@ -267,10 +268,17 @@ mod tests {
             let values: Vec<_> = pairs.into_iter().map(|p| p.value.into_string().unwrap()).collect();
             prop_assert_eq!(values, [user, password, "h".to_owned(), db]);
         }
+    }
 
-        #[test]
-        fn never_panics(rest in "[a-c:/?@%&=,\\[\\]\u{e9}0-9]{0,30}|.*") {
-            let _ = parse(&format!("postgres://{rest}"));
-        }
+    #[test]
+    fn fuzzed_uris_are_parsed_or_refused() {
+        let samples = [
+            "postgresql://me:p%40ss@[::1]:5432,h:5433/my%20db?sslmode=verify-full&options=-c%20geqo=off",
+            "postgres:///db?host=/run/pg&connect_timeout=5",
+        ];
+        fuzz(&samples, |bytes| match parse(&String::from_utf8_lossy(bytes)) {
+            Ok(_) => {}
+            Err(error) => print(&error),
+        });
     }
 }

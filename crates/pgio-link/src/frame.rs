@@ -87,6 +87,8 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
+    use pgio_fuzz::fuzz;
+
     use super::*;
 
     #[test]
@@ -109,6 +111,29 @@ mod tests {
             }
             assert_eq!(received, sent, "{size}");
         }
+    }
+
+    #[test]
+    fn fuzzed_frames_are_decoded_or_refused_alike_in_pieces_of_any_size() {
+        let all = [Frame::Message(b"{}".to_vec()), Frame::Ping(-7), Frame::Pong(3, i64::MAX)];
+        let sample = all.iter().flat_map(|frame| frame.encode().unwrap()).collect::<Vec<u8>>();
+        let received = |bytes: &[u8], size| {
+            let (mut inbox, mut frames) = (Inbox::new(MAX_UNPROVED_BYTES), Vec::new());
+            for piece in bytes.chunks(size) {
+                inbox.push(piece);
+                loop {
+                    match inbox.take() {
+                        Ok(Some(frame)) => frames.push(frame),
+                        Ok(None) => break,
+                        Err(why) => return (frames, Some(why)),
+                    }
+                }
+            }
+            (frames, None)
+        };
+        fuzz(&[sample], |bytes| {
+            assert_eq!(received(bytes, 3), received(bytes, bytes.len().max(1)))
+        });
     }
 
     #[test]

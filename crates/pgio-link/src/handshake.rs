@@ -236,3 +236,69 @@ fn check_build(hello: &Hello, coordinator: &Coordinator<'_>) -> Result<(), Strin
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use pgio_fuzz::{fuzz, print};
+
+    use super::*;
+
+    /// A peer that says what it says, whatever it is asked.
+    struct Peer<'a>(&'a [u8]);
+
+    impl Read for Peer<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            self.0.read(into)
+        }
+    }
+
+    impl Write for Peer<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn said<T: Serialize>(message: &T) -> Vec<u8> {
+        Frame::Message(serde_json::to_vec(message).unwrap()).encode().unwrap()
+    }
+
+    #[test]
+    fn fuzzed_peers_are_refused_on_both_sides() {
+        let token = Token::draw().unwrap();
+        let (version, build) = ("2.0.0".to_owned(), "ab".repeat(32));
+        let (host, nonce) = ("h".to_owned(), "cd".repeat(16));
+        let hello = Hello { protocol: PROTOCOL, version, build, host, pid: 7, rank: Some(1) };
+        let proof = "ef".repeat(32);
+        let opening = Opening { hello: hello.clone(), nonce: nonce.clone() };
+        let refused = Challenge::Refused { why: "no".to_owned() };
+        let samples = [
+            [said(&opening), said(&Answer::Proof(proof.clone()))].concat(),
+            [said(&opening), said(&Answer::WrongToken)].concat(),
+            said(&Challenge::Proof { nonce, proof }),
+            said(&refused),
+        ];
+        let ranks = Ranks::new(2);
+        let coordinator = Coordinator {
+            token: &token,
+            run_id: "r",
+            version: &hello.version,
+            build: &hello.build,
+            ranks: &ranks,
+        };
+        fuzz(&samples, |bytes| {
+            let admitted = admit(&mut MessageStream::new(&mut Peer(bytes)), &[0; 32], &coordinator);
+            let (_, why) = admitted.map(drop).unwrap_err();
+            assert!(!why.is_empty());
+            let mut stream = Peer(bytes);
+            let mut messages = MessageStream::new(&mut stream);
+            let welcome = request_admission(&mut messages, &[0; 32], &token, &hello, "h:1");
+            print(&welcome.map(drop).unwrap_err());
+        });
+    }
+}

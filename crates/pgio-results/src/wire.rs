@@ -166,6 +166,19 @@ mod tests {
         }
     }
 
+    #[test]
+    fn fuzzed_records_are_read_or_refused() {
+        let mut small = full_trial();
+        (small.telemetry, small.histograms) = (None, BTreeMap::new());
+        let samples = [to_json(&full_trial()), to_json(&small), to_json_pretty(&small)];
+        pgio_fuzz::fuzz(&samples, |bytes| {
+            match from_json(&String::from_utf8_lossy(bytes), "here") {
+                Ok(trial) => drop(from_json(&to_json(&trial), "here").unwrap()),
+                Err(error) => pgio_fuzz::print(&error),
+            }
+        });
+    }
+
     proptest! {
         #[test]
         fn histograms_read_back(

@@ -106,7 +106,7 @@ pub fn texts(body: &[u8]) -> Option<Vec<Option<String>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use pgio_fuzz::{fuzz, print};
 
     #[test]
     fn an_incomplete_message_is_none() {
@@ -144,13 +144,35 @@ mod tests {
         assert_eq!(texts(&body[..7]), None);
     }
 
-    proptest! {
-        #[test]
-        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            let _ = Message::first(&bytes);
-            let _ = Refusal::read(&bytes);
-            let _ = routine(&bytes);
-            let _ = texts(&bytes);
-        }
+    #[test]
+    fn fuzzed_messages_are_read_or_refused() {
+        let samples: [&[u8]; 3] = [
+            b"E\0\0\0\x42SFATAL\0C28P01\0Mpassword authentication failed\0Htry\0Rauth_failed\0\0",
+            b"T\0\0\0\x1a\0\x01a\0\0\0\0\0\0\0\0\0\0\x19\xff\xff\xff\xff\xff\xff\0\0D\0\0\0\x10\0\x02\0\0\0\x02on\xff\xff\xff\xffZ\0\0\0\x05I",
+            b"\0\x02\0\0\0\x02on\xff\xff\xff\xff",
+        ];
+        fuzz(&samples, |bytes| {
+            let (mut rest, mut read) = (bytes, 0);
+            loop {
+                match Message::first(rest) {
+                    Ok(Some((message, after))) => {
+                        let _ = (
+                            Refusal::read(message.body),
+                            routine(message.body),
+                            texts(message.body),
+                        );
+                        read += 5 + message.body.len();
+                        rest = after;
+                    }
+                    Ok(None) => break,
+                    Err(error) => {
+                        print(&error);
+                        break;
+                    }
+                }
+            }
+            assert_eq!(read + rest.len(), bytes.len());
+            let _ = (Refusal::read(bytes), routine(bytes), texts(bytes));
+        });
     }
 }

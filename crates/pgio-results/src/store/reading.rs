@@ -294,6 +294,7 @@ mod tests {
     use super::*;
     use crate::model::Woven;
     use crate::screening::{DesignCell, DesignKind, Screening};
+    use crate::series::Track;
     use crate::store::{
         Calibration, CarryOver, CarryOverQuestion, ConditionInfo, LengthVerdict, Store, TriedLength,
     };
@@ -325,6 +326,53 @@ mod tests {
         assert_eq!([&place.experiment, &place.condition], [LINE; 2]);
         let (_, kept) = Store::resume(dir.path()).unwrap();
         assert_eq!((&kept.manifest, &kept.trials[0].place), (&stored, &trial.place));
+    }
+
+    #[test]
+    fn fuzzed_directories_are_read_or_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::create(dir.path(), "", &manifest()).unwrap();
+        (0..2).for_each(|_| store.append(&full_trial()).unwrap());
+        drop(store);
+        let names = ["manifest.json", TRIALS];
+        let stored = names.map(|name| fs::read(dir.path().join(name)).unwrap());
+        for (name, original) in names.iter().zip(&stored) {
+            let path = dir.path().join(name);
+            pgio_fuzz::fuzz(&[original], |bytes| {
+                fs::write(&path, bytes).unwrap();
+                if let Err(error) = read(dir.path()) {
+                    pgio_fuzz::print(&error);
+                }
+                if let Err(error) = experiments(dir.path()) {
+                    pgio_fuzz::print(&error);
+                }
+            });
+            fs::write(&path, original).unwrap();
+        }
+    }
+
+    #[test]
+    fn fuzzed_samples_of_a_trial_are_read_or_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = Store::create(dir.path(), "", &manifest()).unwrap();
+        let mut series = Series::new(2.0);
+        series.tracks.push(Track {
+            source: "server".to_owned(),
+            subject: String::new(),
+            name: "commits".to_owned(),
+            unit: "1".to_owned(),
+            at: vec![-0.5, 1.0, 2.0],
+            values: vec![Some(1.5), None, Some(1e6)],
+        });
+        let mut trial = full_trial();
+        trial.series = Some(store.write_series(&series).unwrap());
+        let path = dir.path().join(trial.series.as_ref().unwrap());
+        pgio_fuzz::fuzz(&[fs::read(&path).unwrap()], |bytes| {
+            fs::write(&path, bytes).unwrap();
+            if let Err(error) = read_series(dir.path(), &trial) {
+                pgio_fuzz::print(&error);
+            }
+        });
     }
 
     #[test]

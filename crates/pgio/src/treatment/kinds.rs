@@ -114,6 +114,18 @@ mod tests {
     }
 
     #[test]
+    fn fuzzed_records_of_a_journal_are_read_or_refused() {
+        let samples: Vec<&str> = include_str!("kinds/records.jsonl").lines().collect();
+        pgio_fuzz::fuzz(&samples, |bytes| {
+            let Ok(record) = serde_json::from_slice::<Record>(bytes) else { return };
+            match read_step(&record) {
+                Ok(step) => drop(step.prior()),
+                Err(error) => pgio_fuzz::print(&error),
+            }
+        });
+    }
+
+    #[test]
     fn unknown_steps_are_named() {
         let unknown = Record { kind: "registry".to_owned(), ..records().next().unwrap() };
         let error = read_step(&unknown).unwrap_err().to_string();

@@ -337,14 +337,17 @@ mod tests {
     use super::*;
     use crate::config::{Layer, experiment};
 
-    #[test]
-    fn a_program_may_take_its_own_limit_whatever_the_run_time() {
+    fn program() -> CommandSettings {
         let text = "[workload]\nkind = 'command'\nrun = 'p'\ntime_limit = '1h'\n\
                     metric = [{ name = 'm', unit = 's', better = 'lower', regex = 'x' }]\n\
                     [[condition]]\nname = 'a'\n";
         let spec = experiment::parse(text, "x.toml", "x", &[], &[]).unwrap().workloads.remove(0);
-        let settings = CommandSettings::resolve(spec.command.unwrap(), Layer::default());
-        let longest = Work::Command { settings }.limit();
+        CommandSettings::resolve(spec.command.unwrap(), Layer::default())
+    }
+
+    #[test]
+    fn a_program_may_take_its_own_limit_whatever_the_run_time() {
+        let longest = Work::Command { settings: program() }.limit();
         for span in [None, Some(Duration::from_secs(60))] {
             assert!(longest.for_span(span) > Some(Duration::from_secs(3600)), "{span:?}");
         }
@@ -355,5 +358,38 @@ mod tests {
         let longest = WorkLimit::AfterEnd(Duration::from_secs(5));
         assert_eq!(longest.for_span(Some(Duration::from_secs(60))), Some(Duration::from_secs(65)));
         assert_eq!(longest.for_span(None), None, "a number of transactions");
+    }
+
+    #[test]
+    fn fuzzed_messages_of_a_peer_are_read_or_refused() {
+        let result = PartResult {
+            sessions: vec![SessionTotals::default()],
+            readings: BTreeSet::from([("fsync".to_owned(), "on".to_owned())]),
+            error: Some("lost".to_owned()),
+            ..PartResult::default()
+        };
+        let dsn = "host=h".to_owned();
+        let work = Work::Command { settings: program() };
+        let samples = [
+            FromDriver::Ended { number: 7, result: Box::new(result) },
+            FromDriver::Progress { number: 7, progress: PartProgress::default() },
+            FromDriver::Opened { number: 7, at: i64::MAX },
+        ]
+        .map(|message| serde_json::to_string(&message).unwrap());
+        let commands = [
+            ToDriver::Check { number: 7, work: Box::new(work) },
+            ToDriver::Reach { number: 7, dsn, application_name: "pgio".to_owned() },
+            ToDriver::Open { number: 7, at: -1, epoch: 1.5 },
+        ]
+        .map(|message| serde_json::to_string(&message).unwrap());
+        pgio_fuzz::fuzz(&[samples, commands].concat(), |bytes| {
+            match serde_json::from_slice::<FromDriver>(bytes) {
+                Ok(message) => drop(serde_json::to_string(&message).unwrap()),
+                Err(error) => pgio_fuzz::print(&error),
+            }
+            if let Ok(ToDriver::Check { work, .. }) = serde_json::from_slice(bytes) {
+                let _ = (work.sessions(), work.limit(), work.is_repeatable());
+            }
+        });
     }
 }

@@ -417,4 +417,48 @@ mod tests {
             "x.toml:12: factor: `slower` changes write_iops, as `slow` does; a setting belongs to one factor"
         );
     }
+
+    #[test]
+    fn fuzzed_files_are_parsed_or_refused() {
+        macro_rules! example {
+            ($name:literal) => {
+                include_str!(concat!("../../../../../examples/", $name, ".toml"))
+            };
+        }
+        let samples = [
+            example!("archive"),
+            example!("background-work"),
+            example!("backup"),
+            example!("ci-gate"),
+            example!("command-presets"),
+            example!("demo"),
+            example!("device"),
+            example!("drbd-arms"),
+            example!("ext4-options"),
+            example!("hot-spot"),
+            example!("io-throttle"),
+            example!("link-delay"),
+            example!("mail-drbd"),
+            example!("my-tables"),
+            example!("page-cache"),
+            example!("screening"),
+            example!("two-servers"),
+            example!("two-standbys"),
+            example!("versions"),
+            example!("wal-device"),
+            "[experiment]\nblocks = 6\nseed = 0x7\nweave = 'auto'\n[targets.é]\ndsn = 'x'\n[[workload]]\nkind = 'slob'\nscale = '1M'\n\
+             [[axis]]\nkey = 'num_threads'\nvalues = [1, 2]\n[[condition]]\nname = 'a'\n[[condition]]\nname = 'b'\nshell = {}\n",
+        ];
+        // Comments are most of an example and of no interest.
+        let samples = samples.map(|text| {
+            let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+            lines.collect::<Vec<_>>().join("\n")
+        });
+        pgio_fuzz::fuzz(&samples, |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            if let Err(error) = Job::parse(&text, "x.toml", "x", ConnectionKeys::default()) {
+                pgio_fuzz::print(&error);
+            }
+        });
+    }
 }

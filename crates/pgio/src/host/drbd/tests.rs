@@ -1,5 +1,3 @@
-use proptest::prelude::*;
-
 use super::show::Config;
 use super::*;
 
@@ -324,14 +322,27 @@ fn quoted_words_and_comments_of_the_configuration() {
     assert_eq!(found[0].volumes[0].minor, 9);
 }
 
-proptest! {
-    #[test]
-    fn arbitrary_text_does_not_panic(
-        words in proptest::collection::vec(
-            "\\PC{0,3}|resource |net|\\{|\\}|;|\"|\\\\|#| 1:|cs:|ro:A/B|exists device |name:r|\n", 0..60)
-    ) {
-        let text = words.concat();
-        let _ = (status::parse(&text), events::parse(&text), proc::parse(&text));
-        let _ = (show::parse(&text), show::parse_json(&text), generation(&text));
-    }
+#[test]
+fn fuzzed_outputs_are_parsed_or_refused() {
+    let samples = [
+        eight!("connected-c.primary", ".proc"),
+        eight!("resyncing.primary", ".proc"),
+        eight!("resyncing.primary", ".events2"),
+        eight!("connected-c.primary", ".show"),
+        nine!("status-connected.json"),
+        nine!("show-connected.json"),
+        nine!("show-connected.txt"),
+    ];
+    pgio_fuzz::fuzz(&samples, |bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        let errors = [
+            status::parse(&text).err(),
+            events::parse(&text).err(),
+            proc::parse(&text).err(),
+            show::parse(&text).err(),
+            show::parse_json(&text).err(),
+            generation(&text).err(),
+        ];
+        errors.iter().flatten().for_each(|error| pgio_fuzz::print(error));
+    });
 }

@@ -400,15 +400,16 @@ block cciss!c0d0 104:0
         assert_eq!(names(&tree, "/"), ["loop0 loop"]);
     }
 
-    proptest::proptest! {
-        #[test]
-        fn arbitrary_text_does_not_panic(
-            words in proptest::collection::vec(
-                "mount|block|below|drbd|device|disk|btrfs|a|/|/dev/a|0:1|-| |\n", 0..80
-            )
-        ) {
-            let tree = Tree::parse(&words.join(" "));
+    #[test]
+    fn fuzzed_answers_are_parsed_and_followed() {
+        let samples = [
+            "mount 22 1 7:0 / / rw - ext4 /dev/loop0 rw\nblock loop0 7:0\nbacking loop0 /img\n",
+            "mount 23 1 0:5 / / rw - btrfs /dev/a rw\nbtrfs /dev/a /dev/b\nblock a 8:1\nbelow a b\nblock b 8:2\nbelow b a\n\
+             drbd 0 /dev/a r\ndevice /dev/a 8:1\ndisk a ssd\n",
+        ];
+        pgio_fuzz::fuzz(&samples, |bytes| {
+            let tree = Tree::parse(&String::from_utf8_lossy(bytes));
             tree.mounts.iter().for_each(|mount| drop(tree.under(mount)));
-        }
+        });
     }
 }

@@ -99,11 +99,6 @@ fn values_out_of_range_are_refused() {
 
 proptest! {
     #[test]
-    fn arbitrary_text_does_not_panic(text in "(\\PC|\n|\r|\t)*") {
-        let _ = parse(&text, "x", "x", TREATMENTS, CHECKS);
-    }
-
-    #[test]
     fn arbitrary_keys_and_values_do_not_panic(lines in prop::collection::vec(
         prop::sample::select(&[
             "[experiment]", "[target]", "[targets.a]", "[workload]", "[[workload]]",
