@@ -4,6 +4,8 @@
 //! is listed twice, and the same sources always give the same bytes. One file here for each
 //! family of artifacts. [`dist`] makes a release of them.
 
+mod build;
+mod command;
 pub mod count;
 pub mod dist;
 mod format;

@@ -9,7 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Release, command, text};
+use crate::command;
+use crate::dist::{Release, text};
 
 /// Across all crates: the program is a fifth smaller, and its build takes twice the processor time, so only what is
 /// released is built this way.
@@ -24,12 +25,7 @@ const PACKING: &str = "-C link-arg=-Wl,--pack-dyn-relocs=relr";
 const AARCH64_LINKER: &str = "aarch64-linux-gnu-gcc";
 
 /// The path of the compiled program.
-pub(super) fn build(
-    release: &Release,
-    target: &str,
-    toolchain: Option<&Path>,
-    build_dir: &Path,
-) -> Result<PathBuf> {
+pub(crate) fn build(release: &Release, target: &str, toolchain: Option<&Path>) -> Result<PathBuf> {
     let toolchain = match toolchain {
         Some(dir) => Some(dir.canonicalize().with_context(|| format!("open {}", dir.display()))?),
         None => None,
@@ -48,7 +44,7 @@ pub(super) fn build(
     }
     let mut cargo = Command::new(cargo);
     cargo.args(["build", "--release", "--locked", "--package", "pgio", "--target", target]);
-    cargo.arg("--target-dir").arg(build_dir);
+    cargo.arg("--target-dir").arg(&release.build_dir);
     if toolchain.is_some() {
         cargo.args([
             "-Zbuild-std=std,panic_unwind",
@@ -92,7 +88,7 @@ pub(super) fn build(
         cargo.env(format!("CC_{lower}"), wrapper);
     }
     command::run(&mut cargo)?;
-    Ok(build_dir.join(target).join("release/pgio"))
+    Ok(release.build_dir.join(target).join("release/pgio"))
 }
 
 /// Tells a compiler for a foreign processor where LLVM's linker is: it looks for no linker in PATH without its own

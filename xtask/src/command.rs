@@ -7,34 +7,47 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// How to get a program that may be missing.
-const SOURCES: [(&str, &str); 6] = [
-    ("cargo-sbom", "cargo install cargo-sbom --locked"),
-    ("dpkg-deb", "apt-get install dpkg"),
-    ("gzip", "apt-get install gzip"),
-    ("tar", "apt-get install tar"),
-    ("git", "apt-get install git"),
-    ("ld.lld", "apt-get install lld"),
+/// Where a program comes from that may be missing.
+const PACKAGES: [(&str, &str); 4] =
+    [("git", "git"), ("ld.lld", "lld"), ("readelf", "binutils"), ("sha256sum", "coreutils")];
+/// Of other versions these make other bytes; the third is for `cargo install`.
+const PINNED: [(&str, &str, &str); 3] = [
+    ("cargo-about", "0.9.3", " --features cli"),
+    ("cargo-deb", "3.8.0", ""),
+    ("cargo-sbom", "0.10.0", ""),
 ];
 
-/// Refuses before anything is built if a program is missing.
-pub(super) fn require(programs: &[&str]) -> Result<()> {
+/// Refuses before anything is built if a program is missing, or of a version other than the pinned one.
+pub(crate) fn require(programs: &[&str]) -> Result<()> {
     for program in programs {
+        let pinned = PINNED.iter().find(|(name, ..)| name == program);
+        let package = PACKAGES.iter().find(|(name, _)| name == program);
+        let how = match (pinned, package) {
+            (Some((name, version, options)), _) => {
+                format!("; try `cargo install --locked {name}@{version}{options}`")
+            }
+            (None, Some((_, package))) => format!("; try `apt-get install {package}`"),
+            (None, None) => String::new(),
+        };
         if find(program).is_none() {
-            let source = SOURCES.iter().find(|(name, _)| name == program);
-            let hint = source.map_or_else(String::new, |(_, how)| format!("; try `{how}`"));
-            bail!("{program} is not in PATH{hint}");
+            bail!("{program} is not in PATH{how}");
+        }
+        if let Some((_, version, _)) = pinned {
+            let found = output(program, &["--version"])?;
+            if !found.split_whitespace().any(|word| word == *version) {
+                bail!("{program} is of version {}, not {version}{how}", found.trim());
+            }
         }
     }
     Ok(())
 }
 
-pub(super) fn find(program: &str) -> Option<PathBuf> {
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
 }
 
-pub(super) fn run(command: &mut Command) -> Result<()> {
+pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("start {}", named(command)))?;
     if !status.success() {
         bail!("{} failed: {status}", named(command));
@@ -43,7 +56,7 @@ pub(super) fn run(command: &mut Command) -> Result<()> {
 }
 
 /// The standard output of a program that succeeds.
-pub(super) fn output(program: &str, arguments: &[&str]) -> Result<String> {
+pub(crate) fn output(program: &str, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit());
     captured(&mut command)
