@@ -13,7 +13,7 @@ use std::thread;
 
 use pgio::host::blkio::{self, Version};
 use pgio::host::exec::Local;
-use pgio_bench::busy_loop::BusyLoop;
+use pgio_bench::BusyLoop;
 use pgio_bench::loop_disk::LoopDisk;
 use serde_json::Value;
 

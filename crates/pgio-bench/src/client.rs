@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::figures::{metric, spread};
-use super::server::Bench;
+use super::server::{Bench, metric, spread};
 use pgio::cli::exit::{FAILED, Failure, Outcome, REFUSED};
 use pgio::cli::output;
 use pgio::config::Layer;

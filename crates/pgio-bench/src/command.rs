@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use benchmath::effect::{self, Decision, Paired};
 
-use super::figures::metric;
-use super::server::Bench;
+use super::server::{Bench, metric};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::cli::output;
 use pgio::config::CommandSettings;

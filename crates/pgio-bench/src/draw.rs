@@ -7,8 +7,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use super::figures::spread;
-use super::server::Bench;
+use super::server::{Bench, spread};
 use pgio::cli::exit::{Failure, Outcome, TRIAL};
 use pgio::cli::output;
 use pgio::config::resolve::{HotSpot, KeyDistribution};

@@ -7,10 +7,8 @@ use std::time::{Duration, Instant};
 
 use postgres::SimpleQueryMessage;
 
-use super::figures::spread;
-use super::server::Bench;
-use super::upstream;
-use super::upstream_args::{UpstreamArgs, missing};
+use super::server::{Bench, spread};
+use super::upstream::{self, UpstreamArgs, missing};
 use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
 use pgio::cli::output;
 use pgio::dataset;

@@ -14,7 +14,6 @@ mod client;
 mod command;
 mod draw;
 mod driver;
-mod figures;
 mod history;
 mod load;
 mod report;
@@ -23,7 +22,6 @@ mod telemetry;
 mod truth;
 mod updates;
 mod upstream;
-mod upstream_args;
 mod visits;
 mod weave;
 
@@ -32,7 +30,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
-use self::upstream_args::UpstreamArgs;
+use self::upstream::UpstreamArgs;
 use pgio::cli::exit;
 use pgio::cli::signals;
 use pgio::pg::private::{self, VersionRequest};

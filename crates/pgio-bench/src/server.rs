@@ -1,9 +1,10 @@
-//! A private server with a loaded and cached data set, and trials on it.
+//! A private server with a loaded and cached data set, trials on it, and the figures that all benches show.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use benchmath::summary;
 use postgres::Client;
 
 use pgio::cli::exit::{FAILED, Failure, Outcome, TRIAL};
@@ -155,4 +156,16 @@ impl Bench {
             Ended::Failed { error } => Err(Failure::message(TRIAL, error.clone())),
         }
     }
+}
+
+/// Returns a metric of the trial; not a number if it has no value.
+pub(super) fn metric(trial: &Trial, name: &str) -> f64 {
+    trial.metrics.get(name).and_then(|m| m.value).unwrap_or(f64::NAN)
+}
+
+/// Formats ratios as `median 2.91 (2.80 to 3.05)`.
+pub(super) fn spread(values: &[f64], decimals: usize) -> String {
+    let [median, least, most] =
+        [0.5, 0.0, 1.0].map(|q| summary::quantile(values, q).unwrap_or(f64::NAN));
+    format!("median {median:.decimals$} ({least:.decimals$} to {most:.decimals$})")
 }

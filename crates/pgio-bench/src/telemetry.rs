@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use benchmath::effect::{self, Decision, Paired};
 use postgres::Client;
 
-use super::figures::metric;
-use super::server::Bench;
+use super::server::{Bench, metric};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::cli::{connection, output};
 use pgio::config::{ConnectString, Layer};

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::figures::metric;
-use super::server::Bench;
+use super::server::{Bench, metric};
 use pgio::cli::exit::Outcome;
 use pgio::cli::output;
 use pgio::config::Layer;

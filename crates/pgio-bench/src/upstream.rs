@@ -1,12 +1,37 @@
-//! Runs the original's files from the checkout that the user names; copies none into this project.
+//! The benches against the original: their arguments, and its files, which run from the checkout that the user names.
+//! None is copied into this project.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use postgres::Client;
 
-use super::upstream_args::missing;
-use pgio::cli::exit::{CONNECT, Failure};
+use pgio::cli::exit::{CONNECT, Failure, USAGE};
+use pgio::pg::private::VersionRequest;
+use pgio_results::units::Scale;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct UpstreamArgs {
+    /// A checkout of the original pgio 1.0
+    #[arg(long, value_name = "DIR")]
+    pub(super) upstream: PathBuf,
+    /// Pairs of runs
+    #[arg(long, default_value_t = 5)]
+    pub(super) rounds: usize,
+    /// Length of each run, if it has one
+    #[arg(long, value_name = "SECONDS", default_value_t = 3)]
+    pub(super) seconds: u64,
+    /// Size of each table
+    #[arg(long, value_name = "SIZE")]
+    pub(super) scale: Option<Scale>,
+    #[arg(long, value_name = "VERSION", default_value = "15")]
+    pub(super) pg: VersionRequest,
+}
+
+/// Returns the error of a checkout that lacks something.
+pub(super) fn missing(what: &str) -> Failure {
+    Failure::message(USAGE, format!("--upstream: {what}"))
+}
 
 /// Returns the directory of its scripts: the checkout itself, or its archive unpacked to pgio/.
 pub(super) fn scripts(dir: &Path) -> Result<PathBuf, Failure> {

@@ -8,10 +8,8 @@ use postgres::Client;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::figures::{metric, spread};
-use super::server::Bench;
-use super::upstream;
-use super::upstream_args::UpstreamArgs;
+use super::server::{Bench, metric, spread};
+use super::upstream::{self, UpstreamArgs};
 use pgio::cli::exit::{Failure, Outcome, TRIAL};
 use pgio::cli::output;
 use pgio::config::Layer;

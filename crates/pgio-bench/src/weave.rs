@@ -13,14 +13,14 @@ use std::time::Instant;
 
 use benchmath::power;
 
-use super::figures::spread;
+use super::server::spread;
 use super::truth::rounds::{Round, scratch};
 use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
 use pgio::cli::{output, signals};
 use pgio::experiment::event::Event;
 use pgio::host::stop::Stop;
 use pgio::pg::private::VersionRequest;
-use pgio_bench::busy_loop::BusyLoop;
+use pgio_bench::BusyLoop;
 use pgio_report::analysis::pilot;
 use pgio_results::{BURN_IN_BLOCK, store};
 

@@ -8,7 +8,7 @@ use super::rounds::{Round, scratch};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::cli::{output, signals};
 use pgio::pg::private::VersionRequest;
-use pgio_bench::busy_loop::BusyLoop;
+use pgio_bench::BusyLoop;
 use pgio_report::analysis::{Analysis, Comparison, Verdict};
 
 const DEMO: &str = include_str!("../../../../examples/demo.toml");

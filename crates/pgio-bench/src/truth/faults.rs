@@ -5,25 +5,18 @@
 //! hit. The bench judges nothing itself. Afterwards come experiments that resemble a fault without being one,
 //! of which the same check must be silent, and healthy ones, which must not be accused of anything.
 //!
-//! The faults are in [`server`], [`steady`], [`generator`], [`device`] and [`host`] (need root) and [`drbd`]
-//! (needs the lab: `lab/enter pgio-bench truth faults`). [`inject`] disturbs a running window.
+//! The faults are the table in [`table`]; [`experiment`] runs a line of it.
 
 mod accusations;
-mod case;
-mod device;
-mod drbd;
-mod generator;
-mod healthy;
-mod host;
-mod inject;
-mod server;
-mod steady;
+mod experiment;
+mod table;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use self::accusations::Accusations;
-use self::case::{Case, Fault, Needs};
+use self::accusations::{Accusations, Expected};
+use self::experiment::{Case, Fault, Place, analyze};
+use self::table::{FAULTS, HEALTHY, LOOKALIKES, RULES, in_lab};
 use super::disk::enter_namespace;
 use super::rounds::{Round, scratch};
 use pgio::cli::exit::{FAILED, Failure, Outcome, REFUSED, USAGE};
@@ -48,59 +41,23 @@ pub(super) struct Args {
     pg: Option<VersionRequest>,
 }
 
-/// Number of rules. The last one is that of the statistics: a window must be steady, and so must the blocks.
-const RULES: u32 = 16;
-
-/// At least one for each rule.
-const FAULTS: [Fault; 26] = [
-    server::UNDECLARED_SETTING,
-    device::OTHER_READ_AHEAD,
-    host::OTHER_WRITE_BACK,
-    host::OTHER_GOVERNOR,
-    server::CHANGED_TREATMENT,
-    drbd::DISCONNECTED,
-    drbd::LOST_PEER,
-    server::DEMOTED_STANDBY,
-    server::NO_FSYNC,
-    server::STANDBY_NO_FSYNC,
-    generator::SATURATED,
-    server::BLOATED_DATA,
-    server::CHECKPOINT_INSIDE,
-    server::FULL_PAGE_IMAGES,
-    server::AUTOVACUUM_INSIDE,
-    server::COLD_START,
-    drbd::COLD_ACTIVITY_LOG,
-    device::NO_BARRIERS,
-    device::OTHER_WRITER,
-    generator::BUSY_PROGRAMS,
-    drbd::SLOW_CLOCK,
-    steady::STEP_INSIDE,
-    steady::EPISODE_INSIDE,
-    steady::SLOWER_BLOCKS,
-    steady::LATE_TREND,
-    steady::LATE_CLIFF,
-];
-
-/// Resemble a fault without being one: the expected check must not be found.
-const LOOKALIKES: [Fault; 4] =
-    [host::SAME_WRITE_BACK, host::SAME_GOVERNORS, drbd::WARM_ACTIVITY_LOG, steady::LEVEL_BLOCKS];
-
 pub(super) fn run(args: &Args) -> Outcome {
     let (faults, lookalikes) = chosen(&args.only)?;
     let all = || faults.iter().chain(&lookalikes);
-    let of_lab = all().filter(|fault| fault.needs == Needs::Lab);
-    let of_lab: BTreeSet<String> = of_lab.map(|fault| fault.rule.to_string()).collect();
-    if !of_lab.is_empty() && !drbd::in_lab() {
+    let in_the_lab: BTreeSet<String> = all()
+        .filter(|fault| fault.place == Place::Lab)
+        .map(|fault| fault.rule.to_string())
+        .collect();
+    if !in_the_lab.is_empty() && !in_lab() {
         let text = format!(
             "rules broken on the hosts of the lab: {}; use lab/enter pgio-bench truth faults, or choose \
              others by --only",
-            of_lab.into_iter().collect::<Vec<_>>().join(", ")
+            in_the_lab.into_iter().collect::<Vec<_>>().join(", ")
         );
         return Err(Failure::message(REFUSED, text));
     }
     let is_root = rustix::process::geteuid().is_root();
-    let needs_mounts =
-        all().any(|fault| matches!(fault.needs, Needs::LoopDevice | Needs::Namespace));
+    let needs_mounts = all().any(|fault| matches!(fault.place, Place::LoopDisk | Place::Namespace));
     if needs_mounts || (args.healthy > 0 && is_root) {
         enter_namespace()?;
     }
@@ -112,8 +69,26 @@ pub(super) fn run(args: &Args) -> Outcome {
         round.check_interrupted()?;
         Ok::<_, Failure>(Case { round, tolerate: &args.tolerate })
     };
-    let missed = break_rules(&faults, &case)?;
-    let accused = imitate(&lookalikes, &case)? + healthy::run(args.healthy, &case)?;
+    let missed = {
+        let titles = [
+            "rule  caught  expected                           fault; all that were accused",
+            "fault",
+        ];
+        let silent = run_all(&faults, titles, false, &case)?;
+        if !faults.is_empty() {
+            output::line(&format!("{} of {} caught", faults.len() - silent, faults.len()));
+        }
+        silent
+    };
+    let titles = [
+        "rule  silent  not expected                       no fault; all that were accused",
+        "lookalike",
+    ];
+    let mut accused = run_all(&lookalikes, titles, true, &case)?;
+    if !lookalikes.is_empty() {
+        output::line(&format!("{accused} of {} accused", lookalikes.len()));
+    }
+    accused += run_healthy(args.healthy, &case)?;
     match (missed, accused) {
         (0, 0) => Ok(()),
         (0, _) => Err(Failure::message(FAILED, "a healthy experiment was accused")),
@@ -121,59 +96,63 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
 }
 
-/// Returns the number of faults that were not caught.
-fn break_rules<'a>(
+/// Returns the number of faults that were not caught or, if `silent` is right, of lookalikes that were accused.
+fn run_all<'a>(
     chosen: &[&Fault],
+    [head, name]: [&str; 2],
+    silent: bool,
     case: &impl Fn(String) -> Result<Case<'a>, Failure>,
 ) -> Result<usize, Failure> {
-    if chosen.is_empty() {
-        return Ok(0);
+    if !chosen.is_empty() {
+        output::line(head);
     }
-    output::line("rule  caught  expected                           fault; all that were accused");
-    let mut missed = 0;
+    let mut wrong = 0;
     for (number, fault) in (1..).zip(chosen) {
-        let case = case(format!("fault-{number:02}-rule-{:02}", fault.rule))?;
-        let found = Accusations::of(&(fault.run)(&case)?);
-        let caught = found.contains(&fault.expected);
-        missed += usize::from(!caught);
+        let case = case(format!("{name}-{number:02}-rule-{:02}", fault.rule))?;
+        let found = Accusations::new(&analyze(fault, &case)?);
+        let is_right = found.contains(&fault.expected) != silent;
+        wrong += usize::from(!is_right);
         output::line(&format!(
             "{:4}  {:6}  {:33}  {}; {found}",
             fault.rule,
-            if caught { "yes" } else { "NO" },
+            if is_right { "yes" } else { "NO" },
             fault.expected.to_string(),
             fault.what
         ));
     }
-    output::line(&format!("{} of {} caught", chosen.len() - missed, chosen.len()));
-    Ok(missed)
+    Ok(wrong)
 }
 
-/// Returns the number of lookalikes that were accused of the fault.
-fn imitate<'a>(
-    chosen: &[&Fault],
+/// Runs experiments whose conditions do not differ: reads of a cached table, commits and updates take turns; every
+/// second one has a synchronous standby. Work of others on the machine is not healthy: run this on an idle machine, or
+/// tolerate `foreign-load`. As root each has a loop device of its own, which others do not use.
+///
+/// Returns the number of experiments that were accused.
+fn run_healthy<'a>(
+    experiments: usize,
     case: &impl Fn(String) -> Result<Case<'a>, Failure>,
 ) -> Result<usize, Failure> {
-    if chosen.is_empty() {
+    if experiments == 0 {
         return Ok(0);
     }
-    output::line(
-        "rule  silent  not expected                       no fault; all that were accused",
-    );
+    output::line("healthy  workload  standby  accused of");
+    let place = if rustix::process::geteuid().is_root() { Place::LoopDisk } else { Place::Server };
     let mut accused = 0;
-    for (number, lookalike) in (1..).zip(chosen) {
-        let case = case(format!("lookalike-{number:02}-rule-{:02}", lookalike.rule))?;
-        let found = Accusations::of(&(lookalike.run)(&case)?);
-        let silent = !found.contains(&lookalike.expected);
-        accused += usize::from(!silent);
-        output::line(&format!(
-            "{:4}  {:6}  {:33}  {}; {found}",
-            lookalike.rule,
-            if silent { "yes" } else { "NO" },
-            lookalike.expected.to_string(),
-            lookalike.what
-        ));
+    for number in 0..experiments {
+        let case = case(format!("healthy-{:03}", number + 1))?;
+        let (name, fault) = &HEALTHY[number % HEALTHY.len()];
+        let standby = number % 2 == 1;
+        let all = Accusations::new(&analyze(&Fault { place, standby, ..*fault }, &case)?);
+        let shown = all.to_string();
+        let counted = all.without(case.tolerate);
+        accused += usize::from(!counted.is_empty());
+        let standby = if standby { "yes" } else { "no" };
+        output::line(&format!("{:7}  {name:8}  {standby:7}  {shown}", number + 1));
+        for message in &counted.messages {
+            output::line(&format!("         {message}"));
+        }
     }
-    output::line(&format!("{accused} of {} accused", chosen.len()));
+    output::line(&format!("{accused} of {experiments} accused"));
     Ok(accused)
 }
 
@@ -183,11 +162,10 @@ fn chosen(only: &[u32]) -> Result<(Vec<&'static Fault>, Vec<&'static Fault>), Fa
         let text = format!("--only: there is no rule {unknown}; the rules are 1 to {RULES}");
         return Err(Failure::message(USAGE, text));
     }
-    const ALL: (&[Fault], &[Fault]) = (&FAULTS, &LOOKALIKES);
-    let of_rules = |all: &'static [Fault]| {
+    let by_rule = |all: &'static [Fault]| {
         all.iter().filter(|fault| only.is_empty() || only.contains(&fault.rule)).collect()
     };
-    Ok((of_rules(ALL.0), of_rules(ALL.1)))
+    Ok((by_rule(FAULTS), by_rule(LOOKALIKES)))
 }
 
 #[cfg(test)]
@@ -200,8 +178,13 @@ mod tests {
         assert!(rules.is_sorted());
         rules.dedup();
         assert_eq!(rules, (1..=RULES).collect::<Vec<_>>());
-        for fault in FAULTS.iter().chain(&LOOKALIKES) {
-            assert!(fault.expected.exists(), "rule {}", fault.rule);
+        for fault in FAULTS.iter().chain(LOOKALIKES) {
+            match &fault.expected {
+                Expected::Check { id, .. } => {
+                    assert!(pgio_results::checks::definition(id).is_some(), "rule {}", fault.rule);
+                }
+                Expected::ImagesNote => {}
+            }
         }
         let (faults, lookalikes) = chosen(&[7, 2, 3, 12]).unwrap();
         assert_eq!((faults.len(), lookalikes.len()), (5, 1));

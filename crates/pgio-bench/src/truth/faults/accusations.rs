@@ -12,7 +12,7 @@ const IMAGES: &str = "full-page images";
 const TOO_FEW_BLOCKS: &str = "too-few-blocks";
 
 /// What must be found.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Expected {
     /// This check with this verdict (or a worse one), of a trial of this condition, or of any if it names none.
     Check {
@@ -37,15 +37,6 @@ impl Expected {
     /// A warning, or invalid: how much is a question of the machine.
     pub(super) const fn any(id: &'static str, condition: Option<&'static str>) -> Expected {
         Expected::Check { id, verdict: CheckVerdict::Warning, condition, or_worse: true }
-    }
-
-    /// Whether pgio has such a check.
-    #[cfg(test)]
-    pub(super) fn exists(&self) -> bool {
-        match self {
-            Expected::Check { id, .. } => pgio_results::checks::definition(id).is_some(),
-            Expected::ImagesNote => true,
-        }
     }
 }
 
@@ -76,7 +67,7 @@ pub(super) struct Accusations {
 }
 
 impl Accusations {
-    pub(super) fn of(analysis: &Analysis) -> Accusations {
+    pub(super) fn new(analysis: &Analysis) -> Accusations {
         let all = || analysis.checks.iter().filter(|c| c.id != TOO_FEW_BLOCKS);
         Accusations {
             found: all().map(|c| (c.id.clone(), c.verdict, c.condition.clone())).collect(),
