@@ -14,7 +14,7 @@ mod table;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use self::accusations::{Accusations, Expected};
+use self::accusations::Accusations;
 use self::experiment::{Case, Fault, Place, analyze};
 use self::table::{FAULTS, HEALTHY, LOOKALIKES, RULES, in_lab};
 use super::disk::enter_namespace;
@@ -170,6 +170,7 @@ fn chosen(only: &[u32]) -> Result<(Vec<&'static Fault>, Vec<&'static Fault>), Fa
 
 #[cfg(test)]
 mod tests {
+    use super::accusations::Expected;
     use super::*;
 
     #[test]

@@ -239,7 +239,7 @@ fn connect(dsn: &str) -> Result<Client, Failure> {
 
 /// Changes a setting of the server as an administrator would; returns when new sessions have it.
 pub(super) fn set(dsn: &str, setting: &str, value: &str) -> Outcome {
-    for sql in [&format!("ALTER SYSTEM SET {setting} = '{value}'"), "SELECT pg_reload_conf()"] {
+    for sql in [&*format!("ALTER SYSTEM SET {setting} = '{value}'"), "SELECT pg_reload_conf()"] {
         connect(dsn)?.batch_execute(sql).map_err(failed)?;
     }
     let show = format!("SHOW {setting}");
@@ -266,7 +266,15 @@ pub(super) fn wait_for(
 
 /// Starts a shell that is no descendant of this process: those count as pgio's own.
 pub(super) fn start_detached(script: &str, argument: &str) -> Outcome {
-    run("setsid", &["--fork", "sh", "-c", script, "sh", argument]).map(drop)
+    let mut setsid = Command::new("setsid");
+    setsid.args(["--fork", "sh", "-c", script, "sh", argument]).stdin(Stdio::null());
+    // It would keep a pipe open.
+    let status = setsid.stdout(Stdio::null()).status().map_err(failed)?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(failed(anyhow::anyhow!("setsid ended with {status}")))
+    }
 }
 
 /// The standard output of a program that succeeds.

@@ -12,7 +12,7 @@ use super::accusations::Expected;
 use super::experiment::{
     Fault, Place, Setup, Workload, failed, run, set, start_detached, wait_for,
 };
-use pgio::cli::exit::Outcome;
+use pgio::cli::exit::{Failure, Outcome};
 
 /// Number of rules. The last one is that of the statistics: a window must be steady, and so must the blocks.
 pub(super) const RULES: u32 = 16;
@@ -457,7 +457,7 @@ const COLD_ACTIVITY_LOG: Fault = Fault {
 };
 
 /// Runs a command line on the lab's primary.
-fn ssh(line: &str) -> Result<String, pgio::cli::exit::Failure> {
+fn ssh(line: &str) -> Result<String, Failure> {
     run("ssh", &["-o", "BatchMode=yes", "primary", line])
 }
 
