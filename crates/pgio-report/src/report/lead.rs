@@ -126,9 +126,10 @@ fn unsafe_conditions(
     let part = |(danger, names): (&Danger, &Vec<&str>)| {
         let names = names.iter().filter(|name| !said.contains(*name));
         let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
-        let under = match everywhere.contains(danger) {
-            true => "every condition".to_owned(),
-            false => names.join(", "),
+        let under = if everywhere.contains(danger) {
+            "every condition".to_owned()
+        } else {
+            names.join(", ")
         };
         (!names.is_empty()).then(|| format!("under {under} {}", danger.what()))
     };

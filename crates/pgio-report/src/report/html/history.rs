@@ -90,7 +90,6 @@ fn chart(history: &History, n: usize, series: &Series) -> Markup {
         dots: dots.collect(),
         moments: flags.chain(changes).collect(),
         zoom: Some(Zoom { x: "run", unit: history.unit.clone(), logarithmic: false }),
-        ..TimeLine::default()
     };
     chart.draw()
 }
