@@ -132,7 +132,7 @@ mod tests {
             (frames, None)
         };
         fuzz(&[sample], |bytes| {
-            assert_eq!(received(bytes, 3), received(bytes, bytes.len().max(1)))
+            assert_eq!(received(bytes, 3), received(bytes, bytes.len().max(1)));
         });
     }
 
