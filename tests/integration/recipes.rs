@@ -6,8 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use serde_json::Value;
-
 use crate::examples::{SHORT, compare, conditions, example, replace_keys, stored};
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, pgio, shared_pair, shared_primary};
 use pgio_tests::workdir::{failed_checks, metric};

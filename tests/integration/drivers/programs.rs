@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 
 use super::{check, drivers_of, quiet, recounted, refused, start};
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary};
