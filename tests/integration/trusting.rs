@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::disk;
 use pgio_tests::fixture::{INSTALLED, copy_program, own_primary, pgio_exe};
-use pgio_tests::workdir::{Workdir, active_sessions, experiment, wait_until};
+use pgio_tests::workdir::{SAMPLED, Workdir, active_sessions, experiment, wait_until};
 
 const STRANGER: u32 = 4242;
 
@@ -103,9 +103,9 @@ fn created_files_are_private_under_any_umask() {
     let server = own_primary(INSTALLED);
     let dsn = pgio_tests::fixture::fresh_database(&server);
     let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"60s\"\naa = false";
-    // Journal a step on a host, since other tests use this server.
-    let text = experiment(&dsn, keys, "", &[("set", "")])
+    let keys = format!("blocks = 1\nduration = \"60s\"\naa = false\n{SAMPLED}");
+    // Journal a step on a host as well.
+    let text = experiment(&dsn, &keys, "", &[("set", "")])
         + "command = { name = \"flag\", apply = [\"touch\", \"flag\"], verify = [\"test\", \"-e\", \"flag\"], undo = [\"rm\", \"flag\"] }\n";
     dir.write("experiment.toml", &text);
     let mut command = std::process::Command::new("sh");
