@@ -19,7 +19,10 @@ fn main() -> ExitCode {
     let usual = fs::read_to_string(beside.join("template.args")).unwrap_or_default();
     let data = given.iter().position(|argument| argument == "--pgdata");
     let data = data.map(|at| given.drain(at..at + 2).nth(1).unwrap());
-    let Some(data) = data.filter(|_| given.iter().eq(usual.split_whitespace())) else {
+    // The template belongs to the usual server user.
+    let readable = File::open(beside.join("template/PG_VERSION")).is_ok();
+    let is_usual = readable && given.iter().eq(usual.split_whitespace());
+    let Some(data) = data.filter(|_| is_usual) else {
         let error = Command::new(beside.join("initdb.real")).args(std::env::args().skip(1)).exec();
         eprintln!("initdb.real: {error}");
         return ExitCode::FAILURE;
