@@ -288,7 +288,7 @@ fn a_servers_host_is_observed_over_ssh() {
 fn an_ssh_connection_that_breaks_costs_the_hosts_data_and_nothing_else() {
     let (sshd, dir) = (Sshd::start(), Workdir::new());
     let dsn = fresh_database(shared_primary(INSTALLED));
-    let mut running = dir.start_compare(&over_ssh(&sshd, &dsn, "4s"));
+    let mut running = dir.start_compare(&over_ssh(&sshd, &dsn, "2s"));
     running.wait_until("in the window", || active_sessions(&dsn) == 1);
     thread::sleep(Duration::from_millis(500));
     sshd.drop_connections();
@@ -324,16 +324,16 @@ fn has_its_moment(major: u32) {
     let cluster = own_primary(major);
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"5s\"\naa = false\ntelemetry = \"250ms\"";
+    let keys = "blocks = 1\nduration = \"2s\"\naa = false\ntelemetry = \"250ms\"";
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
     running.wait_until("in the window", || active_sessions(&dsn) == 1);
-    thread::sleep(Duration::from_millis(500));
+    thread::sleep(Duration::from_millis(300));
     connect(&dsn).batch_execute("CHECKPOINT").unwrap();
     running.wait().expect(0, &[]);
     let series = series(&dir, &dir.trials()[0]);
     let moments = series["moments"].as_array().unwrap();
     let inside =
-        |m: &&Value| m["what"] == "checkpoint" && (0.1..5.1).contains(&m["at"].as_f64().unwrap());
+        |m: &&Value| m["what"] == "checkpoint" && (0.1..2.1).contains(&m["at"].as_f64().unwrap());
     assert_eq!(moments.iter().filter(inside).count(), 1, "{moments:?}");
 }
 
@@ -359,7 +359,7 @@ fn a_setting_changed_by_someone_else_makes_the_trial_invalid() {
     let cluster = own_primary(INSTALLED);
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = format!("blocks = 1\nduration = \"4s\"\naa = false\n{SAMPLED}\n{}", tolerate(&[]));
+    let keys = format!("blocks = 1\nduration = \"2s\"\naa = false\n{SAMPLED}\n{}", tolerate(&[]));
     let mut running = dir.start_compare(&experiment(&dsn, &keys, "", &[("a", "")]));
     running.wait_until("in the window", || active_sessions(&dsn) == 1);
     alter_system(&dsn, "bgwriter_delay", Some("123ms"));

@@ -232,6 +232,7 @@ impl RemoteSessions {
             serving: BTreeMap::new(),
             window,
             aborted: None,
+            given_up: false,
             urgent: false,
         };
         let error = phase::run(&mut window_phase, arrivals, &self.setup.stop);

@@ -11,7 +11,7 @@ mod totals;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use postgres::Client;
@@ -27,6 +27,7 @@ use super::drivers::Work;
 use super::participants::Completed;
 use crate::config::resolve::Extent;
 use crate::host::Host;
+use crate::host::clock::Clock;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::stop::Stop;
 use crate::workload::error::EngineError;
@@ -43,8 +44,6 @@ use pool::PreparedMail;
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the mail directories are searched meanwhile.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the wait between two searches looks for an order to stop.
-const STOP_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub struct Mail {
@@ -53,13 +52,15 @@ pub struct Mail {
     host: Arc<Host>,
     /// Messages of the current trial.
     ledger: SentMessages,
-    /// Part of their Message-IDs.
+    /// A piece of their Message-IDs.
     token: Mutex<String>,
+    clock: Clock,
 }
 
 impl Mail {
     pub fn new(settings: MailSettings, host: Arc<Host>) -> Mail {
-        Mail { settings, host, ledger: SentMessages::default(), token: Mutex::default() }
+        let (ledger, token) = (SentMessages::default(), Mutex::default());
+        Mail { settings, host, ledger, token, clock: Clock::default() }
     }
 
     /// Finds and removes delivered messages. The error names the pattern of the directories.
@@ -83,30 +84,21 @@ impl Mail {
     fn verify(&self, sent: &[Sent], stop: &Stop) -> Result<Vec<Check>, MailError> {
         let directories = self.settings.directories();
         let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let since = Instant::now();
+        let since = self.clock.now();
         let mut found = self.collect()?;
         loop {
             let verdict = verdict::compare(&token, sent, &directories, &found);
             let queued = self.settings.protocol == MailProtocol::Smtp && verdict.lost > 0;
-            if !queued || since.elapsed() > QUEUE_TIMEOUT {
+            if !queued || self.clock.now() - since > QUEUE_TIMEOUT {
                 return Ok(checks::checks(&verdict));
             }
-            if !sleep(SEARCH_INTERVAL, stop) {
+            if !self.clock.sleep_unless_stopped(SEARCH_INTERVAL, stop) {
                 // What is still queued is not lost.
                 return Ok(vec![checks::unfinished(&verdict)]);
             }
             found.extend(self.collect()?);
         }
     }
-}
-
-/// Returns false if it was stopped.
-fn sleep(length: Duration, stop: &Stop) -> bool {
-    let begun = Instant::now();
-    while !stop.requested() && begun.elapsed() < length {
-        std::thread::sleep(STOP_INTERVAL);
-    }
-    !stop.requested()
 }
 
 /// Connects and warms up a driver's share of the sessions.
@@ -262,19 +254,35 @@ mod tests {
         assert!(!Work::Mail { settings: settings(None), share, token }.is_repeatable());
     }
 
-    #[test]
-    fn an_order_to_stop_ends_the_wait_for_the_servers_queue() {
+    /// Returns the checks of a message that never arrives, and how long it was waited for.
+    fn checks_of_a_queued_message(stop: &Stop) -> (Vec<Check>, Duration) {
         let directory = tempfile::tempdir().unwrap();
         let path = format!("{}/{{user}}", directory.path().display());
         let settings = settings(Some(Maildir { path, host: None }));
-        let mail = Mail::new(settings, Arc::new(Host::local()));
+        let clock = Clock::fake();
+        let mail = Mail { clock: clock.clone(), ..Mail::new(settings, Arc::new(Host::local())) };
         let copies = vec![CopyLimits { recipient: 0, min: 1, max: 1 }];
         mail.ledger.add([Sent { id: "t.0.1@pgio".to_owned(), sum: [0; 32], copies }]);
+        let begun = clock.now();
+        (mail.after_trial(stop), clock.now() - begun)
+    }
+
+    #[test]
+    fn what_the_server_has_queued_for_too_long_is_lost() {
+        let (checks, waited) = checks_of_a_queued_message(&Stop::new());
+        assert_eq!(waited, QUEUE_TIMEOUT + SEARCH_INTERVAL);
+        assert_eq!(
+            (checks[0].id.as_str(), checks[0].verdict),
+            ("mail-lost", CheckVerdict::Warning)
+        );
+    }
+
+    #[test]
+    fn an_order_to_stop_ends_the_wait_for_the_servers_queue() {
         let stop = Stop::new();
         stop.request();
-        let begun = Instant::now();
-        let checks = mail.after_trial(&stop);
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        let (checks, waited) = checks_of_a_queued_message(&stop);
+        assert_eq!(waited, Duration::ZERO);
         assert_eq!(
             (checks[0].id.as_str(), checks[0].verdict),
             ("mail-unverified", CheckVerdict::Invalid)

@@ -4,13 +4,14 @@
 //! threads and send events; the user may press Ctrl-C; participants may fail or hang, and then all
 //! others must end as well. [`run`] handles this for every kind of participant; the differences
 //! (sessions that run blocks, threads that drive many sessions, mail sessions) are in a [`Phase`]. The
-//! loop knows neither PostgreSQL nor a clock: [`super::window`] adds both for a measured phase.
+//! loop knows no PostgreSQL, and a phase reads no clock: it is told the time, so that a test of hours takes none.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::error::EngineError;
+use crate::host::clock::Clock;
 use crate::host::stop::Stop;
 
 /// The interval of checks while no event arrives.
@@ -21,21 +22,21 @@ pub(super) trait Phase {
     type Event;
 
     /// Handles an event. An error ends the phase for all participants.
-    fn take(&mut self, event: Self::Event) -> Result<(), EngineError>;
+    fn take(&mut self, event: Self::Event, now: Instant) -> Result<(), EngineError>;
 
     /// Returns whether some participants have not ended; `ending` is set after an error or a signal.
     fn is_unfinished(&self, ending: bool) -> bool;
 
     /// Returns the error of participants that take too long; checked every tick while there is no other
     /// error.
-    fn overdue(&mut self) -> Option<EngineError>;
+    fn overdue(&mut self, now: Instant) -> Option<EngineError>;
 
     /// Called every tick while there is no error.
-    fn tick(&mut self) {}
+    fn tick(&mut self, _now: Instant) {}
 
     /// Ends the participants step by step: called every tick after an error or a signal. `urgent` is
     /// set after a second signal.
-    fn end(&mut self, urgent: bool);
+    fn end(&mut self, urgent: bool, now: Instant);
 }
 
 /// Runs a phase to its end and returns the first error, if any.
@@ -44,11 +45,23 @@ pub(super) fn run<P: Phase>(
     events: &Receiver<P::Event>,
     stop: &Stop,
 ) -> Option<EngineError> {
+    run_by(&Clock::default(), phase, events, stop)
+}
+
+/// Like [`run`], by another clock.
+pub(super) fn run_by<P: Phase>(
+    clock: &Clock,
+    phase: &mut P,
+    events: &Receiver<P::Event>,
+    stop: &Stop,
+) -> Option<EngineError> {
     let mut error = None;
     while phase.is_unfinished(error.is_some()) {
-        match events.recv_timeout(TICK) {
+        let received = clock.recv_timeout(events, TICK);
+        let now = clock.now();
+        match received {
             Ok(event) => {
-                if let Err(failure) = phase.take(event) {
+                if let Err(failure) = phase.take(event, now) {
                     error.get_or_insert(failure);
                 }
             }
@@ -63,11 +76,11 @@ pub(super) fn run<P: Phase>(
             error.get_or_insert(EngineError::Stopped);
         }
         if error.is_none() {
-            error = phase.overdue();
+            error = phase.overdue(now);
         }
         match error {
-            Some(_) => phase.end(stop.urgent()),
-            None => phase.tick(),
+            Some(_) => phase.end(stop.urgent(), now),
+            None => phase.tick(now),
         }
     }
     error
@@ -142,7 +155,7 @@ mod tests {
     impl Phase for Fake {
         type Event = Result<(), &'static str>;
 
-        fn take(&mut self, event: Self::Event) -> Result<(), EngineError> {
+        fn take(&mut self, event: Self::Event, _: Instant) -> Result<(), EngineError> {
             self.working -= 1;
             event.map_err(|why| EngineError::Overdue(why.to_owned()))
         }
@@ -151,15 +164,15 @@ mod tests {
             self.working > 0 && !(ending && self.log.contains(&"end urgently"))
         }
 
-        fn overdue(&mut self) -> Option<EngineError> {
+        fn overdue(&mut self, _: Instant) -> Option<EngineError> {
             self.hang.then(|| EngineError::Overdue("overdue".to_owned()))
         }
 
-        fn tick(&mut self) {
+        fn tick(&mut self, _: Instant) {
             self.log.push("tick");
         }
 
-        fn end(&mut self, urgent: bool) {
+        fn end(&mut self, urgent: bool, _: Instant) {
             self.log.push(if urgent { "end urgently" } else { "end" });
         }
     }
@@ -173,7 +186,8 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         events.iter().for_each(|event| sender.send(*event).unwrap());
         let mut fake = Fake { working, hang, log: Vec::new() };
-        let error = run(&mut fake, &receiver, stop).map(|error| error.to_string());
+        let error =
+            run_by(&Clock::fake(), &mut fake, &receiver, stop).map(|error| error.to_string());
         (error, fake.log, sender)
     }
 
@@ -212,7 +226,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         drop(sender);
         let mut fake = Fake { working: 1, ..Fake::default() };
-        let error = run(&mut fake, &receiver, &Stop::new()).unwrap().to_string();
+        let error = run_by(&Clock::fake(), &mut fake, &receiver, &Stop::new()).unwrap().to_string();
         assert!(error.contains("panicked"), "{error}");
     }
 

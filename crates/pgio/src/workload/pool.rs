@@ -217,8 +217,8 @@ impl Connecting<'_> {
 impl Phase for Connecting<'_> {
     type Event = SessionEvent;
 
-    fn take(&mut self, event: SessionEvent) -> Result<(), EngineError> {
-        self.stall.note_event(Instant::now());
+    fn take(&mut self, event: SessionEvent, now: Instant) -> Result<(), EngineError> {
+        self.stall.note_event(now);
         match event {
             SessionEvent::Connected { index, pid, canceller } => {
                 let member = &mut self.sessions[index as usize];
@@ -250,23 +250,23 @@ impl Phase for Connecting<'_> {
         }
     }
 
-    fn overdue(&mut self) -> Option<EngineError> {
-        let over = self.stall.quiet_time().saturating_sub(self.warmup);
+    fn overdue(&mut self, now: Instant) -> Option<EngineError> {
+        let over = self.stall.quiet_time(now).saturating_sub(self.warmup);
         let unready = || -> Vec<i32> {
             self.sessions.iter().filter(|m| m.table.is_empty()).map(|m| m.pid).collect()
         };
-        self.stall.overdue_error(self.admin, over, unready, "were not ready in time")
+        self.stall.overdue_error(self.admin, now, over, unready, "were not ready in time")
     }
 
     /// Aborts the sessions: most of them end by themselves when the window is canceled.
-    fn end(&mut self, urgent: bool) {
+    fn end(&mut self, urgent: bool, now: Instant) {
         match self.aborted {
             None => {
                 self.threads.close();
-                self.aborted = Some(Instant::now());
+                self.aborted = Some(now);
             }
-            Some(since) if since.elapsed() >= TICK => {
-                self.stopping.advance(self.admin, &alive(self.sessions), urgent);
+            Some(since) if now - since >= TICK => {
+                self.stopping.advance(self.admin, &alive(self.sessions), urgent, now);
             }
             Some(_) => {}
         }
@@ -284,10 +284,10 @@ struct Working<'a> {
 }
 
 impl Working<'_> {
-    fn add(&mut self, slice: SliceDone) {
+    fn add(&mut self, slice: SliceDone, now: Instant) {
         let SliceDone { index, number, last, work, readings } = slice;
         let window = &mut self.window;
-        window.note_progress();
+        window.note_progress(now);
         self.sessions[index as usize].totals.merge(&work.totals);
         let (began, ended) = (work.began - window.start.epoch, work.ended - window.start.epoch);
         // The one commit of a session that ended in its first slice has number 0 as well.
@@ -312,9 +312,9 @@ impl Working<'_> {
 impl Phase for Working<'_> {
     type Event = SessionEvent;
 
-    fn take(&mut self, event: SessionEvent) -> Result<(), EngineError> {
+    fn take(&mut self, event: SessionEvent, now: Instant) -> Result<(), EngineError> {
         match event {
-            SessionEvent::Slice(slice) => self.add(*slice),
+            SessionEvent::Slice(slice) => self.add(*slice, now),
             SessionEvent::Done { index } => self.sessions[index as usize].done = true,
             SessionEvent::Failed { index, error } => {
                 self.sessions[index as usize].done = true;
@@ -331,17 +331,18 @@ impl Phase for Working<'_> {
         self.sessions.iter().any(|m| !m.done) && !self.window.has_given_up()
     }
 
-    fn overdue(&mut self) -> Option<EngineError> {
-        self.window.stuck_error(|| alive(self.sessions).iter().map(|session| session.pid).collect())
+    fn overdue(&mut self, now: Instant) -> Option<EngineError> {
+        let pids = || alive(self.sessions).iter().map(|session| session.pid).collect();
+        self.window.stuck_error(now, pids)
     }
 
-    fn tick(&mut self) {
+    fn tick(&mut self, now: Instant) {
         if self.working > 0 {
-            self.window.report_progress();
+            self.window.report_progress(now);
         }
     }
 
-    fn end(&mut self, urgent: bool) {
-        self.window.stop(&alive(self.sessions), urgent);
+    fn end(&mut self, urgent: bool, now: Instant) {
+        self.window.stop(&alive(self.sessions), urgent, now);
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! Otherwise the server would refuse the last of a thousand sessions after all others have connected.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postgres::Client;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::error::EngineError;
 use super::phase::TICK;
+use crate::host::clock::Clock;
 use crate::host::stop::Stop;
 use crate::pg::server::{self, ConnectionLimit, Connections, FreeConnections};
 
@@ -47,15 +47,24 @@ pub fn wait_for_declared_room(
     sessions: NeededSessions,
     stop: &Stop,
 ) -> Result<(), EngineError> {
-    let begun = Instant::now();
+    retry(|| check_room(admin, declared, sessions), stop, &Clock::default())
+}
+
+/// Checks again as long as earlier sessions may be ending.
+fn retry(
+    mut check: impl FnMut() -> Result<(), EngineError>,
+    stop: &Stop,
+    clock: &Clock,
+) -> Result<(), EngineError> {
+    let begun = clock.now();
     loop {
-        match check_room(admin, declared, sessions) {
+        match check() {
             Err(EngineError::TooFewConnections { needed, max, .. })
                 if i64::from(needed) < max
-                    && begun.elapsed() < END_TIMEOUT
+                    && clock.now() - begun < END_TIMEOUT
                     && !stop.requested() =>
             {
-                thread::sleep(TICK);
+                clock.sleep(TICK);
             }
             checked => return checked,
         }
@@ -168,6 +177,27 @@ mod tests {
         for name in Connections::SETTINGS {
             assert_ne!(found.under(&[(name, 99)]).free(), found.free(), "{name}");
         }
+    }
+
+    #[test]
+    fn room_is_waited_for_while_earlier_sessions_end() {
+        let waited = |needed, free_after: u64, stop: &Stop| {
+            let clock = Clock::fake();
+            let begun = clock.now();
+            let too_few = || {
+                let limit = ConnectionLimit::Server;
+                Err(EngineError::TooFewConnections { needed, free: 0, max: 100, limit })
+            };
+            let free_at = begun + Duration::from_secs(free_after);
+            let check = || if clock.now() < free_at { too_few() } else { Ok(()) };
+            (retry(check, stop, &clock).is_ok(), (clock.now() - begun).as_secs())
+        };
+        assert_eq!(waited(50, 3, &Stop::new()), (true, 3));
+        assert_eq!(waited(50, 60, &Stop::new()), (false, END_TIMEOUT.as_secs()));
+        assert_eq!(waited(100, 3, &Stop::new()), (false, 0), "more than there can ever be");
+        let stop = Stop::new();
+        stop.request();
+        assert_eq!(waited(50, 3, &stop), (false, 0));
     }
 
     #[test]

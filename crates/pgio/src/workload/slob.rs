@@ -177,6 +177,8 @@ impl Slob {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::config::Layer;
     use crate::config::resolve::SlobSettings;
@@ -236,6 +238,19 @@ mod tests {
         let alone = slob(7, None).script(1);
         assert_eq!((&*alone.table, alone.rotation.len()), ("pgio2", 0));
         assert!(alone.body.contains("\"public\".\"pgio2\"") && !alone.body.contains("{table}"));
+    }
+
+    #[test]
+    fn sessions_connect_evenly_over_the_ramp() {
+        let layer = Layer {
+            ramp: Some(Duration::from_secs(3)),
+            warmup: Some(Duration::from_secs(3)),
+            sessions: Some(4),
+            ..Layer::default()
+        };
+        let slob = Slob { settings: SlobSettings::resolve(layer).unwrap(), ..slob(1, None) };
+        let delays: Vec<Duration> = (0..4).map(|session| slob.script(session).delay).collect();
+        assert_eq!(delays, [0, 1, 2, 3].map(Duration::from_secs));
     }
 
     #[test]

@@ -14,6 +14,8 @@ use super::error::EngineError;
 use super::stopping::{Stopping, server_answers};
 use super::window::GRACE;
 
+const ACTIVITY: &str = include_str!("sql/activity.sql");
+
 /// Time without an event before the server is queried; an event is due every second.
 const QUIET_TIME: Duration = Duration::from_secs(5);
 const QUERY_INTERVAL: Duration = Duration::from_secs(1);
@@ -58,19 +60,20 @@ impl Stall {
     }
 
     /// Returns the time since the last progress.
-    pub(super) fn quiet_time(&self) -> Duration {
-        self.last_event.elapsed()
+    pub(super) fn quiet_time(&self, now: Instant) -> Duration {
+        now - self.last_event
     }
 
     /// Returns the error of sessions whose time ended `over` ago, if they are stuck.
     pub(super) fn overdue_error(
         &mut self,
         admin: &mut Client,
+        now: Instant,
         over: Duration,
         pids: impl Fn() -> Vec<i32>,
         failure: &str,
     ) -> Option<EngineError> {
-        let stuck = self.is_overdue(Instant::now(), over, || activity(admin, &pids()));
+        let stuck = self.is_overdue(now, over, || activity(admin, &pids()));
         stuck.then(|| Stopping::stuck_error(admin, &pids(), failure))
     }
 
@@ -140,15 +143,11 @@ pub(super) fn standstill(admin: &mut Client, pids: &[i32]) -> Option<String> {
 
 /// Returns what the most active of the sessions does.
 fn activity(admin: &mut Client, pids: &[i32]) -> Activity {
-    // With track_activities off, none is active: those sessions have as long as blocked ones.
-    let sql = "SELECT coalesce(bool_or(wait_event IS NULL), false), \
-                      coalesce(bool_or(wait_event_type NOT IN ('Lock', 'Client') AND wait_event <> 'SyncRep'), false) \
-               FROM pg_stat_activity WHERE pid = ANY($1) AND state = 'active'";
     // If the server is gone, the sessions end and report it.
     if !server_answers(admin) {
         return Activity::Blocked;
     }
-    match admin.query_one(sql, &[&pids]) {
+    match admin.query_one(ACTIVITY, &[&pids]) {
         Ok(row) if row.try_get(0).unwrap_or(false) => Activity::Computes,
         Ok(row) if row.try_get(1).unwrap_or(false) => Activity::Waits,
         _ => Activity::Blocked,
@@ -176,6 +175,12 @@ mod tests {
         let limit = GRACE.as_secs() + 1;
         assert_eq!(overdue_at(|_| Blocked), Some(limit), "a lost standby, a lock");
         assert_eq!(overdue_at(|_| Computes), None);
+        let call = |second| if second <= 24 { Waits } else { Computes };
+        assert_eq!(
+            overdue_at(call),
+            None,
+            "a call that waits for longer than blocked sessions may"
+        );
         let scan = |second| if second % 100 == 0 { Computes } else { Waits };
         assert_eq!(overdue_at(scan), None, "a scan of any length");
         assert_eq!(overdue_at(|_| Waits), Some(WAIT_LIMIT.as_secs() + 1), "a device that hangs");

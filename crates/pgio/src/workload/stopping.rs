@@ -34,23 +34,35 @@ pub(super) struct Alive<'a> {
 pub(super) struct Stopping {
     since: Option<Instant>,
     terminated: Option<Instant>,
+    given_up: bool,
+}
+
+/// What is due to end sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Cancel,
+    Terminate,
+    Wait,
 }
 
 impl Stopping {
     /// Takes the next step when it is due.
     ///
     /// `urgent` skips the wait, after a second Ctrl-C.
-    pub(super) fn advance(&mut self, admin: &mut Client, alive: &[Alive<'_>], urgent: bool) {
-        match self.since {
-            None => {
-                self.since = Some(Instant::now());
+    pub(super) fn advance(
+        &mut self,
+        admin: &mut Client,
+        alive: &[Alive<'_>],
+        urgent: bool,
+        now: Instant,
+    ) {
+        match self.next_step(urgent, now) {
+            Step::Cancel => {
                 cancel_in_background(alive.iter().filter_map(|m| m.canceller.cloned()).collect());
             }
-            Some(since) if urgent || since.elapsed() >= BEFORE_TERMINATE => {
-                if self.terminated.is_some_and(|at| at.elapsed() < BEFORE_TERMINATE) {
-                    return;
-                }
+            Step::Terminate => {
                 let answered = server_answers(admin);
+                // The check itself may have taken longer than the wait before the next one.
                 self.terminated = Some(Instant::now());
                 if !answered {
                     return;
@@ -62,14 +74,29 @@ impl Stopping {
                     &[&pids],
                 );
             }
-            Some(_) => {}
+            Step::Wait => {}
+        }
+    }
+
+    fn next_step(&mut self, urgent: bool, now: Instant) -> Step {
+        let Some(since) = self.since else {
+            self.since = Some(now);
+            return Step::Cancel;
+        };
+        self.given_up = now - since > BEFORE_GIVING_UP;
+        let is_due = |since: Instant| now - since >= BEFORE_TERMINATE;
+        if (urgent || is_due(since)) && self.terminated.is_none_or(is_due) {
+            self.terminated = Some(now);
+            Step::Terminate
+        } else {
+            Step::Wait
         }
     }
 
     /// Returns whether the server has not answered for too long; `undo` and the next start handle its
     /// sessions.
     pub(super) fn has_given_up(&self) -> bool {
-        self.since.is_some_and(|since| since.elapsed() > BEFORE_GIVING_UP)
+        self.given_up
     }
 
     /// Returns the error of sessions that exceed their time, with their wait events.
@@ -143,6 +170,38 @@ impl Notices {
 mod tests {
     use super::*;
     use pgio_connect::routine;
+
+    /// The moments of all steps but waits, in milliseconds, and when it gives up.
+    fn steps(urgent_from: u64) -> (Vec<(u64, Step)>, Option<u64>) {
+        let (mut stopping, start) = (Stopping::default(), Instant::now());
+        let (mut steps, mut given_up) = (Vec::new(), None);
+        for ms in (0..=10_100).step_by(50) {
+            let now = start + Duration::from_millis(ms);
+            match stopping.next_step(ms >= urgent_from, now) {
+                Step::Wait => {}
+                step => steps.push((ms, step)),
+            }
+            if stopping.has_given_up() {
+                given_up.get_or_insert(ms);
+            }
+        }
+        (steps, given_up)
+    }
+
+    #[test]
+    fn sessions_are_cancelled_then_terminated_each_second_and_given_up_after_ten() {
+        let (all, given_up) = steps(u64::MAX);
+        let each_second = (1..=10).map(|second| (1000 * second, Step::Terminate));
+        let expected: Vec<_> = std::iter::once((0, Step::Cancel)).chain(each_second).collect();
+        assert_eq!(all, expected);
+        assert_eq!(given_up, Some(10_050));
+        // A second signal does not wait for what was cancelled.
+        let (urgent, _) = steps(100);
+        assert_eq!(
+            urgent[..3],
+            [(0, Step::Cancel), (100, Step::Terminate), (1100, Step::Terminate)]
+        );
+    }
 
     #[test]
     fn a_canceled_wait_counts_in_any_language() {

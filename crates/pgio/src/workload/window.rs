@@ -80,15 +80,16 @@ impl<'a> OpenWindow<'a> {
     }
 
     /// Records progress: the window is not stuck.
-    pub(super) fn note_progress(&mut self) {
-        self.stall.note_event(Instant::now());
+    pub(super) fn note_progress(&mut self, now: Instant) {
+        self.stall.note_event(now);
     }
 
     /// Reports the progress, at most twenty times a second.
-    pub(super) fn report_progress(&mut self) {
-        if self.next_tick <= Instant::now() {
-            self.progress.elapsed = self.start.at.elapsed().as_secs_f64();
+    pub(super) fn report_progress(&mut self, now: Instant) {
+        if self.next_tick <= now {
+            self.progress.elapsed = (now - self.start.at).as_secs_f64();
             (self.listener)(self.admin, WindowEvent::Progress(self.progress));
+            // The listener may have taken a while.
             self.next_tick = Instant::now() + TICK;
         }
     }
@@ -110,29 +111,34 @@ impl<'a> OpenWindow<'a> {
             self.outcome.stood_still = pulse.longest_gap(self.start.at, at);
         }
         // The listener may have waited for other drivers.
-        self.note_progress();
+        self.note_progress(Instant::now());
     }
 
     /// Returns the time since the last progress.
-    pub(super) fn quiet_time(&self) -> Duration {
-        self.stall.quiet_time()
+    pub(super) fn quiet_time(&self, now: Instant) -> Duration {
+        self.stall.quiet_time(now)
     }
 
     /// Returns the error of sessions that are no longer waited for: after the window's end, if none of
     /// them works, or, for a fixed number of transactions, in a standstill.
-    pub(super) fn stuck_error(&mut self, pids: impl Fn() -> Vec<i32>) -> Option<EngineError> {
+    pub(super) fn stuck_error(
+        &mut self,
+        now: Instant,
+        pids: impl Fn() -> Vec<i32>,
+    ) -> Option<EngineError> {
         if let Some(length) = self.plan.length() {
-            let over = self.start.at.elapsed().saturating_sub(length);
-            return self.stall.overdue_error(self.admin, over, pids, "did not end with the window");
+            let over = (now - self.start.at).saturating_sub(length);
+            let failure = "did not end with the window";
+            return self.stall.overdue_error(self.admin, now, over, pids, failure);
         }
         let look = || stall::standstill(self.admin, &pids());
-        let stuck = self.stall.is_stuck(Instant::now(), look);
+        let stuck = self.stall.is_stuck(now, look);
         stuck.then(|| Stopping::stuck_error(self.admin, &pids(), stall::FAILURE))
     }
 
     /// Takes the next step to stop sessions that have not ended.
-    pub(super) fn stop(&mut self, alive: &[Alive<'_>], urgent: bool) {
-        self.stopping.advance(self.admin, alive, urgent);
+    pub(super) fn stop(&mut self, alive: &[Alive<'_>], urgent: bool, now: Instant) {
+        self.stopping.advance(self.admin, alive, urgent, now);
     }
 
     /// Returns the outcome, with a timeline that ends with the window.

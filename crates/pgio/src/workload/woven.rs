@@ -436,7 +436,7 @@ struct SlicePhase<'a> {
 impl Phase for SlicePhase<'_> {
     type Event = SessionEvent;
 
-    fn take(&mut self, event: SessionEvent) -> Result<(), EngineError> {
+    fn take(&mut self, event: SessionEvent, _: Instant) -> Result<(), EngineError> {
         match event {
             SessionEvent::Woven(done) => self.done.push(*done),
             SessionEvent::Failed { index, error } => {
@@ -459,14 +459,14 @@ impl Phase for SlicePhase<'_> {
             && !self.stopping.has_given_up()
     }
 
-    fn overdue(&mut self) -> Option<EngineError> {
-        let over = self.stall.quiet_time().saturating_sub(self.length);
+    fn overdue(&mut self, now: Instant) -> Option<EngineError> {
+        let over = self.stall.quiet_time(now).saturating_sub(self.length);
         let pids = || -> Vec<i32> { alive(self.sessions).iter().map(|m| m.pid).collect() };
-        self.stall.overdue_error(self.admin, over, pids, "did not end with their slice")
+        self.stall.overdue_error(self.admin, now, over, pids, "did not end with their slice")
     }
 
-    fn end(&mut self, urgent: bool) {
-        self.stopping.advance(self.admin, &alive(self.sessions), urgent);
+    fn end(&mut self, urgent: bool, now: Instant) {
+        self.stopping.advance(self.admin, &alive(self.sessions), urgent, now);
     }
 }
 

@@ -179,9 +179,9 @@ struct Opening {
 impl Phase for Opening {
     type Event = Result<Session, EngineError>;
 
-    fn take(&mut self, opened: Self::Event) -> Result<(), EngineError> {
+    fn take(&mut self, opened: Self::Event, now: Instant) -> Result<(), EngineError> {
         self.sessions.push(opened?);
-        self.last_event = Instant::now();
+        self.last_event = now;
         Ok(())
     }
 
@@ -189,9 +189,9 @@ impl Phase for Opening {
         self.sessions.len() < self.count && !ending
     }
 
-    fn overdue(&mut self) -> Option<EngineError> {
+    fn overdue(&mut self, now: Instant) -> Option<EngineError> {
         let (late, count) = (self.count - self.sessions.len(), self.count);
-        (late > 0 && self.last_event.elapsed() > GRACE).then(|| {
+        (late > 0 && now - self.last_event > GRACE).then(|| {
             EngineError::Overdue(format!(
                 "{late} of {count} sessions were not ready in time; see the server's log"
             ))
@@ -199,7 +199,7 @@ impl Phase for Opening {
     }
 
     /// A thread that waits for the server ends when the server answers, and opens no other session.
-    fn end(&mut self, _urgent: bool) {
+    fn end(&mut self, _urgent: bool, _: Instant) {
         self.next.store(self.count, Ordering::Relaxed);
     }
 }
@@ -283,4 +283,25 @@ fn check_unshared(sessions: &[Session], admin: &mut Client) -> Result<(), Engine
     let mut pids: BTreeSet<i32> = sessions.iter().map(|session| session.pid).collect();
     pids.insert(prepare::backend_pid(admin)?);
     if pids.len() == sessions.len() + 1 { Ok(()) } else { Err(EngineError::Pooled) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::clock::Clock;
+    use crate::host::stop::Stop;
+
+    #[test]
+    fn sessions_that_do_not_open_are_given_up_and_no_other_is_opened() {
+        let (clock, (_sender, opened)) = (Clock::fake(), mpsc::channel());
+        let (begun, next) = (clock.now(), Arc::new(AtomicUsize::new(1)));
+        let mut opening =
+            Opening { sessions: Vec::new(), count: 3, next: Arc::clone(&next), last_event: begun };
+        let error = phase::run_by(&clock, &mut opening, &opened, &Stop::new()).unwrap();
+        let expected = "3 of 3 sessions were not ready in time; see the server's log";
+        assert_eq!(error.to_string(), expected);
+        let waited = clock.now() - begun;
+        assert!(waited > GRACE && waited < GRACE + Duration::from_secs(1), "{waited:?}");
+        assert_eq!(next.load(Ordering::Relaxed), 3);
+    }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postgres::Client;
 
@@ -199,13 +199,13 @@ struct Working<'a> {
 impl Phase for Working<'_> {
     type Event = ThreadEvent;
 
-    fn take(&mut self, event: ThreadEvent) -> Result<(), EngineError> {
+    fn take(&mut self, event: ThreadEvent, now: Instant) -> Result<(), EngineError> {
         let window = &mut self.window;
         match event {
             ThreadEvent::Slice { number, totals, readings } => {
                 // A slice without answers is reported too.
                 if totals.calls > 0 {
-                    window.note_progress();
+                    window.note_progress(now);
                 }
                 window.outcome.totals.merge(&totals);
                 window.outcome.readings.extend(readings);
@@ -241,20 +241,20 @@ impl Phase for Working<'_> {
         unfinished && !self.window.has_given_up()
     }
 
-    fn overdue(&mut self) -> Option<EngineError> {
-        self.window.stuck_error(|| alive(self.sessions).map(|session| session.pid).collect())
+    fn overdue(&mut self, now: Instant) -> Option<EngineError> {
+        self.window.stuck_error(now, || alive(self.sessions).map(|session| session.pid).collect())
     }
 
-    fn tick(&mut self) {
+    fn tick(&mut self, now: Instant) {
         if self.working > 0 {
-            self.window.report_progress();
+            self.window.report_progress(now);
         }
     }
 
-    fn end(&mut self, urgent: bool) {
+    fn end(&mut self, urgent: bool, now: Instant) {
         self.quit.request();
         let alive: Vec<Alive<'_>> = alive(self.sessions).collect();
-        self.window.stop(&alive, urgent);
+        self.window.stop(&alive, urgent, now);
     }
 }
 

@@ -88,6 +88,7 @@ impl Roster {
             ended: BTreeSet::new(),
             last_event: Instant::now(),
             aborted: None,
+            given_up: false,
             urgent: false,
             warmup: if setup.warmup.is_zero() { Duration::ZERO } else { longest },
         };
@@ -114,6 +115,7 @@ struct PreparePhase<'a> {
     ended: BTreeSet<u32>,
     last_event: Instant,
     aborted: Option<Instant>,
+    given_up: bool,
     urgent: bool,
     /// The longest time that the warm-up may take.
     warmup: Duration,
@@ -122,10 +124,10 @@ struct PreparePhase<'a> {
 impl Phase for PreparePhase<'_> {
     type Event = Arrival;
 
-    fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
+    fn take(&mut self, arrival: Arrival, now: Instant) -> Result<(), EngineError> {
         match self.connected.handle_arrival_for(self.number, arrival) {
             Some(DriverEvent::Message(rank, message)) => {
-                self.last_event = Instant::now();
+                self.last_event = now;
                 match message {
                     FromDriver::AtGate { .. } => {
                         self.waiting += 1;
@@ -175,14 +177,14 @@ impl Phase for PreparePhase<'_> {
 
     fn is_unfinished(&self, ending: bool) -> bool {
         match self.aborted {
-            Some(at) if ending => self.ended.len() < self.parts.len() && at.elapsed() < END_TIMEOUT,
+            Some(_) if ending => self.ended.len() < self.parts.len() && !self.given_up,
             _ => self.ready.len() < self.parts.len() || ending,
         }
     }
 
-    fn overdue(&mut self) -> Option<EngineError> {
+    fn overdue(&mut self, now: Instant) -> Option<EngineError> {
         // A driver connects all of its sessions and says nothing meanwhile.
-        (self.last_event.elapsed() > GRACE * 3 + self.warmup).then(|| {
+        (now - self.last_event > GRACE * 3 + self.warmup).then(|| {
             let late = self.parts.iter().find(|part| !self.ready.contains_key(&part.rank));
             let (rank, host) = late.map_or((0, String::new()), |p| (p.rank, p.host.clone()));
             let message = "its sessions were not ready in time; see the server's log".to_owned();
@@ -190,12 +192,13 @@ impl Phase for PreparePhase<'_> {
         })
     }
 
-    fn end(&mut self, urgent: bool) {
+    fn end(&mut self, urgent: bool, now: Instant) {
         if self.aborted.is_none() || urgent && !self.urgent {
             self.connected.send_all(&ToDriver::Abort { number: self.number, urgent });
-            self.aborted.get_or_insert_with(Instant::now);
+            self.aborted.get_or_insert(now);
             self.urgent |= urgent;
         }
+        self.given_up = self.aborted.is_some_and(|at| now - at > END_TIMEOUT);
     }
 }
 
@@ -211,7 +214,7 @@ pub(super) struct GatePhase<'a> {
 impl Phase for GatePhase<'_> {
     type Event = Arrival;
 
-    fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
+    fn take(&mut self, arrival: Arrival, _: Instant) -> Result<(), EngineError> {
         match self.connected.handle_arrival_for(self.number, arrival) {
             Some(DriverEvent::Message(rank, message)) => {
                 match message {
@@ -243,12 +246,12 @@ impl Phase for GatePhase<'_> {
         self.waiting < self.drivers && !ending
     }
 
-    fn overdue(&mut self) -> Option<EngineError> {
-        (self.begun.elapsed() > GRACE)
+    fn overdue(&mut self, now: Instant) -> Option<EngineError> {
+        (now - self.begun > GRACE)
             .then(|| EngineError::Overdue("drivers did not come to the window's start".to_owned()))
     }
 
-    fn end(&mut self, _urgent: bool) {}
+    fn end(&mut self, _urgent: bool, _: Instant) {}
 }
 
 /// The drivers during a window.
@@ -273,11 +276,17 @@ pub(super) struct WindowPhase<'a, 'w> {
     /// Drivers that have ended their sessions or are lost.
     pub(super) ended: BTreeSet<u32>,
     pub(super) aborted: Option<Instant>,
+    pub(super) given_up: bool,
     pub(super) urgent: bool,
 }
 
 impl WindowPhase<'_, '_> {
-    fn handle_message(&mut self, rank: u32, message: FromDriver) -> Result<(), EngineError> {
+    fn handle_message(
+        &mut self,
+        rank: u32,
+        message: FromDriver,
+        now: Instant,
+    ) -> Result<(), EngineError> {
         let Some(part) = self.parts.iter_mut().find(|part| part.rank == rank) else {
             return Ok(());
         };
@@ -287,7 +296,7 @@ impl WindowPhase<'_, '_> {
                 part.opened = offset.map(|offset| offset.to_ours(at) - self.start);
             }
             FromDriver::Progress { progress, .. } => {
-                self.window.note_progress();
+                self.window.note_progress(now);
                 self.progress.insert(rank, progress);
                 self.add_up();
             }
@@ -349,9 +358,9 @@ impl WindowPhase<'_, '_> {
 impl Phase for WindowPhase<'_, '_> {
     type Event = Arrival;
 
-    fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
+    fn take(&mut self, arrival: Arrival, now: Instant) -> Result<(), EngineError> {
         match self.connected.handle_arrival_for(self.number, arrival) {
-            Some(DriverEvent::Message(rank, message)) => self.handle_message(rank, message),
+            Some(DriverEvent::Message(rank, message)) => self.handle_message(rank, message, now),
             Some(DriverEvent::Lost { rank, host, why }) => {
                 self.ended.insert(rank);
                 Err(DriverError::Lost { rank, host, why, inside: true }.into())
@@ -361,29 +370,50 @@ impl Phase for WindowPhase<'_, '_> {
     }
 
     fn is_unfinished(&self, _ending: bool) -> bool {
-        let given_up = self.aborted.is_some_and(|at| at.elapsed() > END_TIMEOUT);
-        self.ended.len() < self.parts.len() && !given_up
+        self.ended.len() < self.parts.len() && !self.given_up
     }
 
     /// Drivers give up work that hangs, and report progress while they wait for work that does not. Later,
     /// and without a report, the drivers themselves hang.
-    fn overdue(&mut self) -> Option<EngineError> {
+    fn overdue(&mut self, now: Instant) -> Option<EngineError> {
         let timeout = self.longest? + GRACE;
-        (self.window.start.at.elapsed() > timeout && self.window.quiet_time() > GRACE)
+        (now - self.window.start.at > timeout && self.window.quiet_time(now) > GRACE)
             .then(|| EngineError::Overdue("drivers did not end with the window".to_owned()))
     }
 
-    fn tick(&mut self) {
+    fn tick(&mut self, now: Instant) {
         if self.closed < self.parts.len() {
-            self.window.report_progress();
+            self.window.report_progress(now);
         }
     }
 
-    fn end(&mut self, urgent: bool) {
+    fn end(&mut self, urgent: bool, now: Instant) {
         if self.aborted.is_none() || urgent && !self.urgent {
             self.connected.send_all(&ToDriver::Abort { number: self.number, urgent });
-            self.aborted.get_or_insert_with(Instant::now);
+            self.aborted.get_or_insert(now);
             self.urgent |= urgent;
         }
+        self.given_up = self.aborted.is_some_and(|at| now - at > END_TIMEOUT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::host;
+
+    #[test]
+    fn drivers_that_do_not_come_to_the_start_of_the_window_are_given_up() {
+        let (clock, (_sender, arrivals)) = (host::clock::Clock::fake(), mpsc::channel());
+        let begun = clock.now();
+        let connected = &mut ConnectedDrivers::new(0..2);
+        let mut gate = GatePhase { connected, number: 1, waiting: 1, drivers: 2, begun };
+        let stop = host::stop::Stop::new();
+        let error = phase::run_by(&clock, &mut gate, &arrivals, &stop).unwrap();
+        assert_eq!(error.to_string(), "drivers did not come to the window's start");
+        let waited = clock.now() - begun;
+        assert!(waited > GRACE && waited < GRACE + Duration::from_secs(1), "{waited:?}");
     }
 }

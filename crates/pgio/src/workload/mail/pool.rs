@@ -65,7 +65,7 @@ impl PreparedMail {
                 None => Instant::now(),
             };
             let span = span("mail-warmup", start, warmup, share);
-            if let (_, Some(error)) = pool.deliver(&span, &mut || {}) {
+            if let (_, Some(error)) = pool.deliver(&span, &mut |_| {}) {
                 return Err(error);
             }
         }
@@ -88,10 +88,10 @@ impl Participants for PreparedMail {
         let span = span("mail-window", start.at, length, *share);
         let plan = WindowPlan::new(extent, u64::from(share.of), 1);
         let mut window = OpenWindow::open(admin, start, plan, listener);
-        let (mut tally, mut error) = self.pool.deliver(&span, &mut || {
-            window.progress.covered = start.at.elapsed().as_secs_f64();
+        let (mut tally, mut error) = self.pool.deliver(&span, &mut |now| {
+            window.progress.covered = (now - start.at).as_secs_f64();
             window.progress.messages = self.shared.done.load(Ordering::Relaxed);
-            window.report_progress();
+            window.report_progress(now);
         });
         if let Some(rate) = settings.rate {
             tally.due = span.due(rate);
@@ -176,7 +176,7 @@ impl MailPool {
             pool.threads.spawn(format!("mail-{index}"), STACK, run)?;
         }
         drop(sender);
-        match pool.wait(None, &mut || {}) {
+        match pool.wait(None, &mut |_| {}) {
             (_, Some(error)) => Err(error),
             (_, None) => Ok(pool),
         }
@@ -187,7 +187,7 @@ impl MailPool {
     pub(super) fn deliver(
         &mut self,
         span: &Span,
-        tick: &mut dyn FnMut(),
+        tick: &mut dyn FnMut(Instant),
     ) -> (Tally, Option<EngineError>) {
         self.shared.done.store(0, Ordering::Relaxed);
         for index in 0..self.threads.count() {
@@ -199,11 +199,16 @@ impl MailPool {
     }
 
     /// Waits for one event of every session; stops sessions that are late at `limit`.
-    fn wait(&self, limit: Option<Instant>, tick: &mut dyn FnMut()) -> (Tally, Option<EngineError>) {
+    fn wait(
+        &self,
+        limit: Option<Instant>,
+        tick: &mut dyn FnMut(Instant),
+    ) -> (Tally, Option<EngineError>) {
         let halt = &self.shared.halt;
         let waiting = self.threads.count();
         let tally = Tally::default();
-        let mut waiting = Waiting { halt, limit, waiting, stopped: None, tally, tick };
+        let mut waiting =
+            Waiting { halt, limit, waiting, stopped: None, given_up: false, tally, tick };
         let error = phase::run(&mut waiting, &self.events, &self.stop);
         if error.is_none() && waiting.waiting == 0 {
             // Sessions that were late at the end of a warm-up deliver in the window.
@@ -228,20 +233,21 @@ struct Waiting<'a> {
     waiting: usize,
     /// When the sessions were stopped.
     stopped: Option<Instant>,
+    given_up: bool,
     tally: Tally,
-    tick: &'a mut dyn FnMut(),
+    tick: &'a mut dyn FnMut(Instant),
 }
 
 impl Waiting<'_> {
-    fn has_given_up(&self) -> bool {
-        self.stopped.is_some_and(|since| since.elapsed() > STOP_TIMEOUT)
+    fn has_given_up(&self, now: Instant) -> bool {
+        self.stopped.is_some_and(|since| now - since > STOP_TIMEOUT)
     }
 }
 
 impl Phase for Waiting<'_> {
     type Event = MailEvent;
 
-    fn take(&mut self, event: MailEvent) -> Result<(), EngineError> {
+    fn take(&mut self, event: MailEvent, _: Instant) -> Result<(), EngineError> {
         self.waiting -= 1;
         match event {
             MailEvent::Ready => {}
@@ -252,15 +258,15 @@ impl Phase for Waiting<'_> {
     }
 
     fn is_unfinished(&self, ending: bool) -> bool {
-        self.waiting > 0 && !(ending && self.has_given_up())
+        self.waiting > 0 && !(ending && self.given_up)
     }
 
     /// Reaching the limit is not an error: a server may never send its last replies.
-    fn overdue(&mut self) -> Option<EngineError> {
-        if self.limit.is_some_and(|limit| Instant::now() > limit) {
-            self.end(false);
+    fn overdue(&mut self, now: Instant) -> Option<EngineError> {
+        if self.limit.is_some_and(|limit| now > limit) {
+            self.end(false, now);
         }
-        (self.waiting > 0 && self.has_given_up()).then(|| {
+        (self.waiting > 0 && self.has_given_up(now)).then(|| {
             let waiting = self.waiting;
             EngineError::Overdue(format!(
                 "{waiting} mail sessions did not end when they were stopped"
@@ -268,15 +274,16 @@ impl Phase for Waiting<'_> {
         })
     }
 
-    fn tick(&mut self) {
+    fn tick(&mut self, now: Instant) {
         if !self.halt.requested() {
-            (self.tick)();
+            (self.tick)(now);
         }
     }
 
-    fn end(&mut self, _urgent: bool) {
+    fn end(&mut self, _urgent: bool, now: Instant) {
         self.halt.request();
-        self.stopped.get_or_insert_with(Instant::now);
+        self.stopped.get_or_insert(now);
+        self.given_up = self.has_given_up(now);
     }
 }
 
@@ -306,5 +313,38 @@ fn run_session(
         if sent.is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::clock::Clock;
+
+    #[test]
+    fn sessions_that_are_late_are_stopped_and_then_given_up() {
+        let (clock, (sender, events)) = (Clock::fake(), mpsc::channel());
+        let begun = clock.now();
+        sender.send(MailEvent::Ready).unwrap();
+        let halt = Halt::new(|| false);
+        let limit = Duration::from_secs(40);
+        let mut ticks = 0;
+        let mut waiting = Waiting {
+            halt: &halt,
+            limit: Some(begun + limit),
+            waiting: 3,
+            stopped: None,
+            given_up: false,
+            tally: Tally::default(),
+            tick: &mut |_| ticks += 1,
+        };
+        let error = phase::run_by(&clock, &mut waiting, &events, &Stop::new()).unwrap();
+        assert_eq!(error.to_string(), "2 mail sessions did not end when they were stopped");
+        let waited = clock.now() - begun;
+        let most = limit + STOP_TIMEOUT + Duration::from_secs(1);
+        assert!(waited > limit + STOP_TIMEOUT && waited < most, "{waited:?}");
+        assert!(halt.requested());
+        // Progress is reported until they are stopped.
+        assert_eq!(ticks, 1 + limit.as_millis() / phase::TICK.as_millis());
     }
 }
