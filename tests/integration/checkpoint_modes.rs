@@ -8,7 +8,9 @@ use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
 
 use pgio_tests::fixture::{INSTALLED, connect, spec_with};
-use pgio_tests::workdir::{Workdir, active_sessions, condition_of, failed_checks, metric, tolerate};
+use pgio_tests::workdir::{
+    Workdir, active_sessions, condition_of, failed_checks, metric, tolerate, wait_until,
+};
 
 fn cluster(settings: &[(&str, &str)]) -> (PrivateCluster, Workdir) {
     let cluster = PrivateCluster::start(&spec_with(INSTALLED, settings)).unwrap();
@@ -62,7 +64,9 @@ fn a_checkpoint_that_is_not_complete_at_the_end_is_counted() {
     let rests = "think_pct = 100\nthink_min = \"1ms\"\nthink_max = \"1ms\"\nupdate_pct";
     let started = "SELECT checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter";
     let complete = "SELECT (checkpoint_lsn - '0/0')::int8 FROM pg_control_checkpoint()";
+    let earlier = number(&dsn, started);
     connect(&dsn).batch_execute("CHECKPOINT").unwrap();
+    wait_until("it is counted", || number(&dsn, started) > earlier);
     let before = (number(&dsn, started), number(&dsn, complete));
     let text = updates(&dsn, "duration = \"3s\"\ncheckpoint = \"none\"", ONE);
     let mut running = dir.start_compare(&text.replace("update_pct", rests));

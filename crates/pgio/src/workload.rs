@@ -46,11 +46,12 @@ use serde::{Deserialize, Serialize};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 pub use command::Command;
+use coordinator::Drivers;
 pub use device::Device;
 pub use error::EngineError;
 pub use mail::Mail;
 pub use outcome::{Counted, Progress, WindowEvent, WindowOutcome};
-pub use participants::{DriverShare, Generator, Participants, Remote, Setup};
+pub use participants::{DriverShare, Generator, Participants, Setup};
 use pgio_connect::ConnectParams;
 use pgio_results::model::{Check, DatasetInfo, WorkloadInfo};
 pub use pool::SessionPool;
@@ -141,7 +142,7 @@ pub trait Workload: Send + Sync {
         Some(self.connections())
     }
     /// Refuses drivers whose hosts lack what the work needs there.
-    fn check_drivers(&self, _drivers: &dyn Remote, _stop: &Stop) -> Result<(), EngineError> {
+    fn check_drivers(&self, _drivers: &Drivers, _stop: &Stop) -> Result<(), EngineError> {
         Ok(())
     }
     /// Prepares all participants for their window, or none.
@@ -160,7 +161,7 @@ pub trait Workload: Send + Sync {
     fn weave_obstacle(&self) -> Option<&'static str> {
         Some("only sessions that pgio itself runs on the server can switch")
     }
-    /// Returns the work as that of sessions of the server, which a woven window needs.
+    /// Returns the work as work of sessions on the server, which a woven window needs.
     fn sessions(self: Arc<Self>) -> Option<Arc<dyn Sessions>> {
         None
     }

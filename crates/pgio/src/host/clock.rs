@@ -71,6 +71,14 @@ impl Clock {
     }
 }
 
+/// Returns the seconds from one moment to another, which may be earlier.
+pub fn seconds_between(from: Instant, to: Instant) -> f64 {
+    match to.checked_duration_since(from) {
+        Some(after) => after.as_secs_f64(),
+        None => -(from - to).as_secs_f64(),
+    }
+}
+
 #[cfg(test)]
 mod fake {
     use std::sync::mpsc::TryRecvError;

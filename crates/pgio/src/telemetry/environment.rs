@@ -27,7 +27,7 @@ pub enum Standbys {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Selection<'a> {
     None,
-    /// Those of the server with this system identifier. Other clusters on the host are not part of
+    /// The standbys of the server with this system identifier. Other clusters on the host are not part of
     /// the measured system.
     Of(&'a str),
     /// All on the host, if the role may not read the system identifier.

@@ -66,7 +66,7 @@ pub(super) fn start<'a>(
     started
 }
 
-/// Returns those of all servers. That of background work is unknown.
+/// Returns the identifiers of all servers; a server of background work has an unknown one.
 fn system_identifiers(targets: &[Target<'_>]) -> Option<BTreeSet<String>> {
     let each = targets.iter().map(|(sources, _)| {
         let known = sources.neighbors.is_empty();

@@ -98,7 +98,7 @@ pub(super) struct Flush {
 /// Whether both directories are on one file system, so that a flush takes as long in each.
 pub(super) fn share_file_system(a: Wal<'_>, b: Wal<'_>) -> bool {
     let devices = CommandLine::new("stat").args(["-L", "-c", "%d", "--", a.directory, b.directory]);
-    // Device numbers are those of one kernel.
+    // Device numbers are valid on one kernel.
     a.host.is_same_machine(b.host)
         && a.host.run(&devices.timeout(FLUSH_TIMEOUT)).is_ok_and(|found| {
             let mut found = found.lines();

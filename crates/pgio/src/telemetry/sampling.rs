@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use crate::host::clock::seconds_between;
 use crate::pg::server::ServerError;
 use crate::pg::{session, words};
 use pgio_connect::{ConnectError, ConnectParams};
@@ -75,10 +76,7 @@ pub(super) struct Span {
 impl Span {
     /// Seconds since the start of the window; negative before it.
     pub(super) fn seconds_at(&self, at: Instant) -> f64 {
-        match at.checked_duration_since(self.opened) {
-            Some(after) => after.as_secs_f64(),
-            None => -(self.opened - at).as_secs_f64(),
-        }
+        seconds_between(self.opened, at)
     }
 
     pub(super) fn contains(&self, at: Instant) -> bool {

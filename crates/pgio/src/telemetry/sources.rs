@@ -58,22 +58,15 @@ pub struct Survey<'a> {
 impl TelemetrySources {
     pub fn survey(survey: &Survey<'_>, admin: &mut Client) -> TelemetrySources {
         let Survey { params, server, cadence, hosts, host } = *survey;
+        let watched = WatchedServer {
+            params: sampling::choose(params),
+            version_num: server.info.version_num,
+            database: server.info.database.clone(),
+        };
         let mut sources = TelemetrySources {
-            cadence,
-            watched: WatchedServer {
-                params: sampling::choose(params),
-                version_num: server.info.version_num,
-                database: server.info.database.clone(),
-            },
             hosts: hosts.clone(),
-            server_host: None,
-            expected_host: None,
             system_identifier: system_identifier(admin).ok(),
-            storage: Vec::new(),
-            standbys: Vec::new(),
-            neighbors: Vec::new(),
-            probes: None,
-            warnings: Vec::new(),
+            ..TelemetrySources::new(watched, cadence)
         };
         sources.hosts.entry(LOCAL.to_owned()).or_insert_with(|| Arc::new(Host::local()));
         match sources.find_server(host.unwrap_or(LOCAL), admin) {
@@ -92,6 +85,22 @@ impl TelemetrySources {
             }
         }
         sources
+    }
+
+    fn new(watched: WatchedServer, cadence: Duration) -> TelemetrySources {
+        TelemetrySources {
+            cadence,
+            watched,
+            hosts: Hosts::new(),
+            server_host: None,
+            expected_host: None,
+            system_identifier: None,
+            storage: Vec::new(),
+            standbys: Vec::new(),
+            neighbors: Vec::new(),
+            probes: None,
+            warnings: Vec::new(),
+        }
     }
 
     /// Adds the standbys of a private server.
@@ -274,23 +283,12 @@ impl TelemetrySources {
     /// The sources of a server without hosts.
     pub(super) fn without_hosts() -> TelemetrySources {
         let params = pgio_connect::resolve("host=h user=u dbname=d", &pgio_connect::Env::default());
-        TelemetrySources {
-            cadence: Duration::from_secs(1),
-            watched: WatchedServer {
-                params: params.expect("the text is valid"),
-                version_num: 150_000,
-                database: "d".to_owned(),
-            },
-            hosts: Hosts::new(),
-            server_host: None,
-            expected_host: None,
-            system_identifier: None,
-            storage: Vec::new(),
-            standbys: Vec::new(),
-            neighbors: Vec::new(),
-            probes: None,
-            warnings: Vec::new(),
-        }
+        let watched = WatchedServer {
+            params: params.expect("the text is valid"),
+            version_num: 150_000,
+            database: "d".to_owned(),
+        };
+        TelemetrySources::new(watched, Duration::from_secs(1))
     }
 }
 

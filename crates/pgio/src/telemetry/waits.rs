@@ -170,7 +170,7 @@ impl Samples {
     }
 }
 
-/// Returns why the waits are unknown, if those of some session are.
+/// Returns why the waits of some session are unknown, if they are.
 fn why_unknown(sightings: &BTreeMap<String, u64>) -> Option<Warning> {
     let causes = [
         (DISABLED, "track_activities is off", "turn it on for the role or the database"),

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::{Client, SimpleQueryMessage};
+use postgres::Client;
 
 use super::error::EngineError;
 use super::{prepare, slice};
+use crate::host::clock::seconds_between;
 
 /// One moment on two clocks.
 #[derive(Debug, Clone, Copy)]
@@ -186,19 +187,9 @@ fn query_clock(admin: &mut Client) -> Result<f64, EngineError> {
     let answer = admin
         .simple_query("SELECT (date_part('epoch', clock_timestamp()) * 1e6)::bigint")
         .map_err(prepare::failed("reading the server's clock"))?;
-    let text = answer.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.try_get(0).ok()?,
-        _ => None,
-    });
+    let text: Option<&str> = prepare::first_row(&answer).and_then(|row| row.try_get(0).ok()?);
     let clock = text.and_then(|text| text.parse().ok()).map(slice::seconds);
     clock.ok_or_else(|| EngineError::Clock("the server did not return its clock".to_owned()))
-}
-
-fn seconds_between(from: Instant, to: Instant) -> f64 {
-    match to.checked_duration_since(from) {
-        Some(after) => after.as_secs_f64(),
-        None => -(from - to).as_secs_f64(),
-    }
 }
 
 #[cfg(test)]

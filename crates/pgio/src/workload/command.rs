@@ -32,10 +32,11 @@ pub(super) use self::runner::longest_run;
 use self::runner::{Runner, mask_secret};
 use self::schema::HeldTables;
 use super::clock::wait_until;
+use super::coordinator::Drivers;
 use super::drivers::Work;
 use super::error::EngineError;
 use super::outcome::{WindowEvent, WindowOutcome};
-use super::participants::{Completed, Generator, Participants, Remote, Setup};
+use super::participants::{Completed, Generator, Participants, Setup};
 use super::window::Listener;
 use super::{SessionSettings, Workload};
 use crate::config::command::{Better, CommandSettings, CommandSpec, Line, MetricSpec};
@@ -88,8 +89,8 @@ impl Command {
         Ok(command)
     }
 
-    /// Shares the record of the last setup with commands that use the same data, such as those of a sweep's
-    /// other points.
+    /// Shares the record of the last setup with commands that use the same data, such as the other points
+    /// of a sweep.
     pub fn with_last_setup(self, last: &LastSetup) -> Command {
         Command { last_setup: last.clone(), ..self }
     }
@@ -380,8 +381,8 @@ impl Workload for Command {
         Ok(self.read_back(params, settings).map(drop)?)
     }
 
-    fn check_drivers(&self, drivers: &dyn Remote, stop: &Stop) -> Result<(), EngineError> {
-        drivers.check(self.driver_work(), stop)
+    fn check_drivers(&self, drivers: &Drivers, stop: &Stop) -> Result<(), EngineError> {
+        drivers.check(&self.driver_work(), stop)
     }
 
     fn divisible(&self) -> Option<u32> {

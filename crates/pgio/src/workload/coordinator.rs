@@ -21,7 +21,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use connected::{ConnectedDrivers, Driver, DriverEvent};
+use connected::{ConnectedDrivers, Driver};
 use phases::{GatePhase, WindowPhase, open_all};
 use postgres::Client;
 use proof::{Counted, Proof, find_addresses, terminate_lost};
@@ -31,16 +31,15 @@ pub use roster::{DriverCounts, Drivers};
 use super::clock::Start;
 use super::command::ProgramOutput;
 use super::drivers::{
-    Assignment, DriverError, Fault, FromDriver, PartResult, ToDriver, Work, WorkLimit,
+    Assignment, DriverError, Failure, PartResult, Report, ToDriver, Work, WorkLimit,
 };
 use super::error::EngineError;
 use super::outcome::{WindowEvent, WindowOutcome};
-use super::participants::{Participants, Remote, Setup};
+use super::participants::{Participants, Setup};
 use super::phase;
 use super::prepare::version_num;
 use super::window::{OpenWindow, WindowPlan};
 use crate::config::resolve::Extent;
-use crate::host::stop::Stop;
 use crate::pg::leftovers::application_name_of_driver;
 use pgio_link::{Arrival, Offset};
 use pgio_mail::session::Sent;
@@ -48,12 +47,10 @@ use pgio_results::joint::DriverPart;
 use pgio_results::model::Check;
 use pgio_results::operation::Class;
 
-impl Remote for Drivers {
-    fn check(&self, work: Work, stop: &Stop) -> Result<(), EngineError> {
-        self.check_hosts(&work, stop)
-    }
-
-    fn prepare(
+impl Drivers {
+    /// Prepares the work on all drivers, or on none. `proof` is the server's own count of it; none where the
+    /// work is not PostgreSQL's.
+    pub(super) fn prepare(
         self: Arc<Self>,
         work: Work,
         proof: Option<Proof>,
@@ -102,12 +99,6 @@ struct RemoteSessions {
     work_limit: WorkLimit,
     /// All drivers have ended their sessions.
     has_ended: bool,
-}
-
-impl std::fmt::Debug for RemoteSessions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RemoteSessions").field("drivers", &self.parts.len()).finish_non_exhaustive()
-    }
 }
 
 impl Drop for RemoteSessions {
@@ -309,7 +300,7 @@ fn session_count(sessions: usize, rank: u32, drivers: u32) -> usize {
 }
 
 /// A driver's part of a window, as far as it is known.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct PartState {
     pub rank: u32,
     pub host: String,
@@ -325,17 +316,7 @@ pub(super) struct PartState {
 
 impl PartState {
     fn new(driver: &Driver, rank: u32, first: u32, sessions: u32) -> PartState {
-        PartState {
-            rank,
-            host: driver.hello.host.clone(),
-            first,
-            sessions,
-            addresses: Vec::new(),
-            offset: None,
-            opened: None,
-            result: None,
-            sent: Vec::new(),
-        }
+        PartState { rank, host: driver.hello.host.clone(), first, sessions, ..PartState::default() }
     }
 
     /// Takes what the driver's program wrote, with the name to show for it.
@@ -374,23 +355,14 @@ impl PartState {
 /// Time for drivers to end their sessions after an order to end.
 pub(super) const END_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// What a driver says of its failure.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) message: String,
-    pub(super) fault: Fault,
-    /// Somebody else than the coordinator ended the driver.
-    pub(super) stopped: bool,
-}
-
 impl Failure {
     /// Converts the failure of the driver of this rank into the error of the trial.
-    fn into_error(self, connected: &ConnectedDrivers, rank: u32) -> EngineError {
+    fn into_error(self, connected: &ConnectedDrivers, rank: u32, inside: bool) -> EngineError {
         let Failure { message, fault, stopped } = self;
         if stopped {
             let why = "a signal stopped it".to_owned();
             let host = connected.host(rank);
-            DriverError::Lost { rank, host, why, inside: true }.into()
+            DriverError::Lost { rank, host, why, inside }.into()
         } else {
             DriverError::Failed { rank, host: connected.host(rank), message, fault }.into()
         }
@@ -409,26 +381,11 @@ fn abandon(
     let mut ended = BTreeSet::new();
     while ended.len() < drivers && begun.elapsed() < END_TIMEOUT {
         let Ok(arrival) = arrivals.recv_timeout(Duration::from_millis(50)) else { continue };
-        match connected.handle_arrival_for(number, arrival) {
-            Some(DriverEvent::Message(rank, message)) => {
-                match message {
-                    // A window that it had opened already has a result.
-                    FromDriver::Failed { .. } | FromDriver::Ended { .. } => {
-                        ended.insert(rank);
-                    }
-                    FromDriver::Reached { .. }
-                    | FromDriver::Checked { .. }
-                    | FromDriver::AtGate { .. }
-                    | FromDriver::Ready { .. }
-                    | FromDriver::Opened { .. }
-                    | FromDriver::Progress { .. }
-                    | FromDriver::Closed { .. }
-                    | FromDriver::Serving { .. }
-                    | FromDriver::Sent { .. } => {}
-                }
-            }
-            Some(DriverEvent::Lost { rank, .. }) => drop(ended.insert(rank)),
-            None => {}
+        match connected.report_of_trial(number, arrival) {
+            // A window that it had opened already has a result.
+            Ok(Some((rank, Report::Failed(_) | Report::Ended(_)))) => drop(ended.insert(rank)),
+            Ok(_) => {}
+            Err(lost) => drop(ended.insert(lost.rank)),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The workload `device`: the storage itself, measured by fio without PostgreSQL.
 //!
-//! The tests are those of the DRBD User's Guide (throughput: sequential direct writes of 1 MiB;
+//! The tests are from the DRBD User's Guide (throughput: sequential direct writes of 1 MiB;
 //! latency: small sequential direct writes) and random reads and writes of 8 kB at two depths.
 //! [`place`] is the target of the I/O, [`fio`] builds arguments and parses output, [`bench`] runs fio
 //! on a host, [`rounds`] repeats all tests for `pgio device`, and [`work`] is the workload. Nothing here

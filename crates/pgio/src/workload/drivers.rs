@@ -75,7 +75,7 @@ impl Work {
     }
 
     /// Returns whether a trial may prepare it again after a driver was lost. Mail of the first warm-up is on its way, and
-    /// that of the second one would have the same Message-IDs.
+    /// the second one would send the same Message-IDs.
     pub(in crate::workload) fn is_repeatable(&self) -> bool {
         match self {
             Work::Client { .. } | Work::Device { .. } | Work::Command { .. } => true,
@@ -169,78 +169,46 @@ pub enum ToDriver {
     End,
 }
 
+/// What a driver says about the trial, or in answer to the question, of this number.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum FromDriver {
-    Reached {
-        number: u64,
-        server: String,
-    },
+pub struct FromDriver {
+    pub number: u64,
+    pub report: Report,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Report {
+    /// The name of the server.
+    Reached(String),
     /// The host has what the work needs.
-    Checked {
-        number: u64,
-    },
+    Checked,
     /// All sessions are ready for the next window: the warm-up, then the measured one.
-    AtGate {
-        number: u64,
-    },
+    AtGate,
     /// All sessions are prepared and warmed up.
     Ready {
-        number: u64,
         pids: Vec<i32>,
         pinned: BTreeMap<String, String>,
     },
     /// The window opened at this moment of the driver's clock.
-    Opened {
-        number: u64,
-        at: i64,
-    },
-    Progress {
-        number: u64,
-        progress: PartProgress,
-    },
+    Opened(i64),
+    Progress(PartProgress),
     /// The last call was answered at this moment of the driver's clock; the sessions are still open.
-    Closed {
-        number: u64,
-        at: i64,
-    },
+    Closed(i64),
     /// Server processes that serve a program of this driver.
-    Serving {
-        number: u64,
-        pids: Vec<i32>,
-    },
+    Serving(Vec<i32>),
     /// Messages of the trial that were sent; the last ones come before `Ended`.
-    Sent {
-        number: u64,
-        sent: Vec<Sent>,
-    },
-    Ended {
-        number: u64,
-        result: Box<PartResult>,
-    },
-    Failed {
-        number: u64,
-        message: String,
-        fault: Fault,
-        stopped: bool,
-    },
+    Sent(Vec<Sent>),
+    Ended(Box<PartResult>),
+    Failed(Failure),
 }
 
-impl FromDriver {
-    pub fn number(&self) -> u64 {
-        match self {
-            FromDriver::Reached { number, .. }
-            | FromDriver::Checked { number }
-            | FromDriver::AtGate { number }
-            | FromDriver::Ready { number, .. }
-            | FromDriver::Opened { number, .. }
-            | FromDriver::Progress { number, .. }
-            | FromDriver::Closed { number, .. }
-            | FromDriver::Serving { number, .. }
-            | FromDriver::Sent { number, .. }
-            | FromDriver::Ended { number, .. }
-            | FromDriver::Failed { number, .. } => *number,
-        }
-    }
+/// What a driver says of its failure.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Failure {
+    pub message: String,
+    pub fault: Fault,
+    /// Somebody else than the coordinator ended the driver.
+    pub stopped: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]

@@ -72,7 +72,7 @@ pub enum WindowEvent {
     /// The participants begin.
     Opened(Instant),
     Progress(Progress),
-    /// Server processes that serve a program; those of sessions are known before.
+    /// Server processes that serve a program; the processes of sessions are known before.
     Serving(Vec<i32>),
     /// The last participant ended its last operation at this moment of this machine's clock.
     Closed(Instant),
@@ -81,7 +81,7 @@ pub enum WindowEvent {
 }
 
 /// The outcome of a window, complete or not.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct WindowOutcome {
     pub totals: Totals,
     pub sessions: Vec<SessionTotals>,
@@ -105,7 +105,7 @@ pub struct WindowOutcome {
     pub readings: BTreeSet<(String, String)>,
     /// The parts of the drivers, if there were several.
     pub drivers: Vec<DriverPart>,
-    /// The messages that drivers sent, with those of the warm-up.
+    /// The messages that drivers sent, the warm-up's included.
     pub sent: Vec<Sent>,
     /// What programs of drivers wrote, with the drivers' names.
     pub outputs: Vec<(String, ProgramOutput)>,
@@ -116,24 +116,7 @@ pub struct WindowOutcome {
 impl WindowOutcome {
     /// Creates the empty outcome of a window that opens at this moment of the server's clock.
     pub(super) fn new(started: f64) -> WindowOutcome {
-        WindowOutcome {
-            totals: Totals::default(),
-            sessions: Vec::new(),
-            timeline: Vec::new(),
-            started,
-            seconds: 0.0,
-            late: 0.0,
-            first: f64::INFINITY,
-            clock_moved: 0.0,
-            stood_still: 0.0,
-            error: None,
-            cancelled_sync_rep: 0,
-            readings: BTreeSet::new(),
-            drivers: Vec::new(),
-            sent: Vec::new(),
-            outputs: Vec::new(),
-            checks: Vec::new(),
-        }
+        WindowOutcome { started, first: f64::INFINITY, ..WindowOutcome::default() }
     }
 }
 

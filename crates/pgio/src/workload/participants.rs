@@ -4,15 +4,13 @@
 //! of them from one [`Setup`], or fails.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use postgres::Client;
 
 use super::clock::Opener;
-use super::coordinator::proof::Proof;
-use super::drivers::Work;
+use super::coordinator::Drivers;
 use super::error::EngineError;
 use super::outcome::{WindowEvent, WindowOutcome};
 use super::window::Listener;
@@ -21,7 +19,7 @@ use crate::host::stop::Stop;
 use pgio_connect::ConnectParams;
 
 /// The parameters that all participants share.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Setup {
     pub params: ConnectParams,
     /// The condition's settings, by session.
@@ -38,52 +36,21 @@ pub struct Setup {
 }
 
 /// Which processes generate the load.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub enum Generator {
     /// This one alone.
     #[default]
     Alone,
     /// Drivers, for which this process is the coordinator.
-    Drivers(Arc<dyn Remote>),
+    Drivers(Arc<Drivers>),
     /// This one is a driver and does a part of the work.
     Driver(Arc<DriverShare>),
 }
 
-impl fmt::Debug for Generator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Generator::Alone => "Alone",
-            Generator::Drivers(_) => "Drivers",
-            Generator::Driver(_) => "Driver",
-        })
-    }
-}
-
-impl fmt::Debug for DriverShare {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DriverShare({} of {})", self.first, self.of)
-    }
-}
-
-/// The drivers as a workload sees them.
-pub trait Remote: Send + Sync {
-    /// Has every driver look for what the work needs on its host.
-    fn check(&self, work: Work, stop: &Stop) -> Result<(), EngineError>;
-
-    /// Prepares the work on all drivers, or on none. `proof` is the server's own count of it; none where the
-    /// work is not PostgreSQL's.
-    fn prepare(
-        self: Arc<Self>,
-        work: Work,
-        proof: Option<Proof>,
-        setup: Setup,
-        admin: &mut Client,
-    ) -> Result<Box<dyn Participants>, EngineError>;
-}
-
 /// A driver's share of the sessions.
+#[derive(Debug)]
 pub struct DriverShare {
-    /// The number of its first session among those of all drivers.
+    /// The number of its first session among all drivers' sessions.
     pub first: u32,
     /// Sessions of all drivers.
     pub of: u32,
@@ -108,19 +75,8 @@ impl Setup {
     }
 }
 
-impl fmt::Debug for Setup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Setup")
-            .field("params", &self.params)
-            .field("settings", &self.settings)
-            .field("warmup", &self.warmup)
-            .field("seed", &self.seed)
-            .finish_non_exhaustive()
-    }
-}
-
 /// The prepared participants of one trial.
-pub trait Participants: fmt::Debug {
+pub trait Participants {
     /// Returns the server processes that do the work.
     fn pids(&self) -> Vec<i32> {
         Vec::new()
@@ -145,12 +101,6 @@ pub trait Participants: fmt::Debug {
 pub(super) struct Completed<F> {
     pub(super) prepared: Box<dyn Participants>,
     pub(super) complete: F,
-}
-
-impl<F> fmt::Debug for Completed<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Completed").field(&self.prepared).finish()
-    }
 }
 
 impl<F> Participants for Completed<F>

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use postgres::{Client, SimpleQueryMessage};
+use postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
 
 use super::error::EngineError;
 use super::{PlanCheck, Script};
@@ -102,13 +102,7 @@ pub(super) fn check_plan(client: &mut Client, check: &PlanCheck) -> Result<(), E
         check.statement,
     );
     let messages = client.simple_query(&sql).map_err(failed("checking a plan"))?;
-    let plan = messages
-        .iter()
-        .find_map(|m| match m {
-            SimpleQueryMessage::Row(row) => row.try_get(0).ok()?,
-            _ => None,
-        })
-        .unwrap_or_default();
+    let plan = first_row(&messages).and_then(|row| row.try_get(0).ok()?).unwrap_or_default();
     let nodes = node_types(plan);
     let scans = || nodes.iter().filter(|n| n.contains("Scan") && n.as_str() != "Function Scan");
     // The index part of a bitmap scan is a separate node.
@@ -141,6 +135,14 @@ fn node_types(plan: &str) -> Vec<String> {
         walk(&value, &mut found);
     }
     found
+}
+
+/// Returns the first row of an answer.
+pub(super) fn first_row(answer: &[SimpleQueryMessage]) -> Option<&SimpleQueryRow> {
+    answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    })
 }
 
 pub(super) fn server_clock(client: &mut Client) -> Result<f64, EngineError> {
@@ -226,10 +228,7 @@ fn query_values(
     }
     let query = format!("SELECT {}", expressions.join(", "));
     let messages = client.simple_query(&query).map_err(failed("switching settings"))?;
-    let row = messages.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => Some(row),
-        _ => None,
-    });
+    let row = first_row(&messages);
     let value =
         |at: usize| row.and_then(|row| row.try_get(at).ok()?).unwrap_or_default().to_owned();
     Ok(settings.iter().enumerate().map(|(at, (name, _))| (name.clone(), value(at))).collect())

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 const BEAT: Duration = Duration::from_millis(25);
-/// Shorter delays are those of any busy machine.
+/// Any busy machine has shorter delays.
 const MIN_GAP: Duration = Duration::from_millis(100);
 
 /// Dropping it ends the thread.

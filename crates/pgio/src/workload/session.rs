@@ -6,14 +6,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use postgres::Client;
 use postgres::error::SqlState;
-use postgres::{Client, SimpleQueryMessage};
 
 use super::error::EngineError;
 use super::participants::Setup;
 use super::prepare::{
     Prior, Switches, backend_pid, check_plan, check_privileges, current_values, expressions,
-    failed, pin, server_clock, version_num,
+    failed, first_row, pin, server_clock, version_num,
 };
 use super::slice::{SliceResult, seconds, woven_statement};
 use super::sql::fill;
@@ -360,11 +360,7 @@ impl Session<'_> {
             }
             Err(source) => return Err(EngineError::Postgres { doing: "the workload", source }),
         };
-        let row = messages.iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => Some(row),
-            _ => None,
-        });
-        let row = row.ok_or_else(|| EngineError::Slice("no row".to_owned()))?;
+        let row = first_row(&messages).ok_or_else(|| EngineError::Slice("no row".to_owned()))?;
         let value = |at: usize| row.try_get(at).ok().flatten().unwrap_or_default().to_owned();
         let readings = settings.iter().enumerate().map(|(at, (name, _))| (name.clone(), value(at)));
         let readings = readings.collect();

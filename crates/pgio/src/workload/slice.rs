@@ -164,7 +164,7 @@ impl Totals {
         SLOB_CALLS.iter().map(|class| self.count(class.name())).sum()
     }
 
-    /// Returns the calls that ended: those of `slob`, some of which commit, or commits.
+    /// Returns the calls that ended: calls of `slob`, some of which commit, or commits.
     pub(super) fn ended_calls(&self) -> u64 {
         match self.slob_calls() {
             0 => self.count(Class::Commit.name()),

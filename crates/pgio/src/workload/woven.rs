@@ -174,7 +174,7 @@ struct SliceClock {
 }
 
 impl SliceClock {
-    /// Its first reading is the start of the window, which is as far ahead as that of a slice.
+    /// Its first reading is the start of the window, which is as far ahead as a slice's.
     fn start(admin: &mut Client, sessions: usize) -> Result<SliceClock, EngineError> {
         let (round_trip, read) = Start::now(admin)?;
         let lead = lead(round_trip, sessions);

@@ -1,7 +1,7 @@
 //! Attributes CPU time to servers and programs: all processes of a host at one moment, as a forest.
 //!
 //! The time of a process that ends is added to its parent, so the sum over a process and its
-//! descendants never shrinks while the root runs. That of a kernel thread is added to none. Next:
+//! descendants never shrinks while the root runs. The time of a kernel thread is added to none. Next:
 //! [`super::window`] computes rates.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -148,6 +148,13 @@ fn a_slow_answer_is_dated_by_the_uptime_of_its_counters() {
     near(span.seconds, 0.04);
 }
 
+/// Returns the foreign load beside pgio (50) and its shell (77), or the process that is not PostgreSQL's.
+fn foreign_cores(from: &Snapshot, to: &Snapshot, watch: &Watch) -> Result<f64, i32> {
+    let load =
+        Span::between(from, to).unwrap().foreign_load(watch, &BTreeSet::from([50, 77]), 100.0);
+    load.unwrap().map(|load| load.cores)
+}
+
 #[test]
 fn foreign_load_excludes_known_processes() {
     let began = Instant::now();
@@ -158,12 +165,7 @@ fn foreign_load_excludes_known_processes() {
             Snapshot::parse(&text(s, "101", &extra), at).unwrap()
         });
         let watch = Watch { backend_pids: backends.to_vec(), ..Watch::default() };
-        let ours = BTreeSet::from([50, 77]);
-        Span::between(&from, &to)
-            .unwrap()
-            .foreign_load(&watch, &ours, 100.0)
-            .unwrap()
-            .map(|load| load.cores)
+        foreign_cores(&from, &to, &watch)
     };
     // Processes use 150 ticks per second: PostgreSQL 90, pgio 9, the shell 1.
     near(foreign(&[101], "").unwrap(), 0.5);
@@ -189,8 +191,7 @@ fn a_standby_of_another_cluster_is_foreign_load() {
         });
         let system_identifiers = Some(BTreeSet::from(["7".to_owned()]));
         let watch = Watch { backend_pids: vec![101], system_identifiers, ..Watch::default() };
-        let span = Span::between(&from, &to).unwrap();
-        span.foreign_load(&watch, &BTreeSet::from([50, 77]), 100.0).unwrap().unwrap().cores
+        foreign_cores(&from, &to, &watch).unwrap()
     };
     near(foreign("7"), 0.3);
     near(foreign("8"), 0.5);
@@ -237,8 +238,7 @@ fn foreign_load_counts_what_processes_used_up_to_the_time_of_interrupts() {
             Snapshot::parse(&text, began + Duration::from_secs(s)).unwrap()
         });
         let watch = Watch { backend_pids: vec![101], ..Watch::default() };
-        let span = Span::between(&from, &to).unwrap();
-        span.foreign_load(&watch, &BTreeSet::from([50, 77]), 100.0).unwrap().unwrap().cores
+        foreign_cores(&from, &to, &watch).unwrap()
     };
     // By the processor's counters 150 ticks per second; ours are 100.
     near(cores(20, 30), 0.5);
@@ -266,8 +266,7 @@ fn what_a_server_does_while_processes_are_listed_is_not_foreign() {
     };
     let foreign = |from: &Snapshot, to: &Snapshot| {
         let watch = Watch { backend_pids: vec![101], ..Watch::default() };
-        let span = Span::between(from, to).unwrap();
-        span.foreign_load(&watch, &BTreeSet::new(), 100.0).unwrap().unwrap().cores
+        foreign_cores(from, to, &watch).unwrap()
     };
     let from = at(1, 1000, 1100, 1100);
     near(foreign(&from, &at(2, 1300, 1300, 1300)), 0.0);

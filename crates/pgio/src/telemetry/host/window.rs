@@ -11,6 +11,7 @@ use super::drbd;
 use super::io::{Bytes, Moved};
 use super::processes::{Processes, Watch};
 use super::snapshot::Snapshot;
+use crate::host::clock::seconds_between;
 use crate::host::proc::diskstats::{Disk, SECTOR_BYTES};
 use crate::host::proc::stat::{CpuTimes, Stat};
 use pgio_results::series::Track;
@@ -34,7 +35,7 @@ pub(super) struct Span<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ForeignLoad {
     pub(super) cores: f64,
-    /// Those of sessions of others on the servers, if there were any.
+    /// Cores that others' sessions on the servers used, if there were any.
     pub(super) session_cores: Option<f64>,
     /// Share of the time in which the servers' processes waited for a core, see [`HostUse::run_delay`].
     pub(super) run_delay: Option<f64>,
@@ -284,7 +285,7 @@ const DEVICE_QUANTITIES: &[Quantity] = &[
 pub(super) fn tracks(host: &str, snapshots: &[Snapshot], opened: Instant) -> Vec<Track> {
     let spans: Vec<Span<'_>> =
         snapshots.windows(2).filter_map(|pair| Span::between(&pair[0], &pair[1])).collect();
-    let at: Vec<f64> = spans.iter().map(|span| seconds_after(opened, span.to.at)).collect();
+    let at: Vec<f64> = spans.iter().map(|span| seconds_between(opened, span.to.at)).collect();
     let track = |subject: &str, name: &str, unit: &str, values: Vec<Option<f64>>| Track {
         source: host.to_owned(),
         subject: subject.to_owned(),
@@ -335,11 +336,4 @@ pub(super) fn tracks(host: &str, snapshots: &[Snapshot], opened: Instant) -> Vec
 fn is_active(usage: &DeviceUse) -> bool {
     let flushes = usage.flushes_per_second.unwrap_or(0.0);
     usage.reads_per_second + usage.writes_per_second + flushes > 0.0
-}
-
-fn seconds_after(opened: Instant, moment: Instant) -> f64 {
-    match moment.checked_duration_since(opened) {
-        Some(after) => after.as_secs_f64(),
-        None => -opened.duration_since(moment).as_secs_f64(),
-    }
 }

@@ -1,7 +1,7 @@
 //! Work that the server counted for databases which are not the workload's. Pure.
 //!
 //! A session publishes its counts when it is idle, at most once a second, so two readings that are
-//! closer together may hold none of its work, or that of two seconds.
+//! closer together may hold none of its work, or the work of two seconds.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -55,12 +55,6 @@ pub(super) struct ClientSession {
     pub(super) done: bool,
 }
 
-impl std::fmt::Debug for ClientPool {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ClientPool").field("sessions", &self.sessions.len()).finish_non_exhaustive()
-    }
-}
-
 impl ClientPool {
     pub(super) fn new(
         (setup, settings): (Setup, ClientSettings),

@@ -265,7 +265,7 @@ impl Session {
         }
         let is_complete = window.is_finite() && !window.quit.is_requested();
         let Some(mut schedule) = self.schedule.take().filter(|_| is_complete) else { return };
-        // Answers come in the order of the calls: no answer comes before that of the last call that
+        // Answers come in the order of the calls: no answer comes before the answer to the last call that
         // began. If calls go one by one, no call begins before it either.
         let answered = self.answered.max(window.end());
         let begun = if window.pipeline == 1 { answered } else { window.end() };

@@ -18,7 +18,7 @@ pub(super) fn combine(specs: &[MetricSpec], parts: &[(String, ProgramOutput)]) -
         stdout: texts(|part| &part.stdout),
         stderr: texts(|part| &part.stderr),
         sessions: parts.iter().map(|(_, part)| part.sessions).sum(),
-        // Each driver sees those of all.
+        // Each driver sees all drivers' sessions.
         unproven: parts.iter().map(|(_, part)| part.unproven).max().unwrap_or_default(),
     }
 }

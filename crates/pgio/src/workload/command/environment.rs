@@ -58,7 +58,7 @@ impl CommandEnvironment {
             Endpoint::Socket { dir, port } => (dir.display().to_string(), port),
             Endpoint::Tcp { host, port, .. } => (host.clone(), port),
         };
-        // PGOPTIONS has its options and the condition's settings; those of a dsn would hide them.
+        // PGOPTIONS has its options and the condition's settings; options in a dsn would hide them.
         let mut without_options = params.clone();
         without_options.options = None;
         let run_time = settings.run_time.unwrap_or_default();
@@ -86,7 +86,7 @@ impl CommandEnvironment {
 
         let mut env: Vec<(String, String)> =
             params.environment().into_iter().map(|(name, v)| (name.to_owned(), v)).collect();
-        // An empty one keeps libpq from sending a name of the program's, which would replace that of PGOPTIONS.
+        // An empty one keeps libpq from sending a name of the program's, which would replace the one in PGOPTIONS.
         let name = if name_proves_options { "" } else { &application_name };
         env.push(("PGAPPNAME".to_owned(), name.to_owned()));
         if !options.is_empty() {
@@ -102,7 +102,7 @@ impl CommandEnvironment {
     }
 }
 
-/// Returns the target's own options, then those of this command's sessions. The search path is the
+/// Returns the target's own options, then the ones of this command's sessions. The search path is the
 /// schema alone, without `public`: a `DROP TABLE IF EXISTS` finds only the command's tables.
 fn options(
     own: Option<&str>,

@@ -28,7 +28,6 @@ use crate::workload::participants::Participants;
 use pgio_results::model::Metric;
 
 /// A command that has its data and waits for its window.
-#[derive(Debug)]
 pub(super) struct PreparedCommand {
     pub(super) settings: CommandSettings,
     pub(super) runner: Runner,

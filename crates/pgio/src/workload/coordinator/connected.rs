@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::roster::{ATTEMPTS, Drivers, Roster, TICK};
 use crate::host::stop::Stop;
 use crate::pg::leftovers::application_name_of_driver;
-use crate::workload::drivers::{DriverError, Fault, FromDriver, ToDriver, Work};
+use crate::workload::drivers::{DriverError, Failure, Fault, FromDriver, Report, ToDriver, Work};
 use crate::workload::error::EngineError;
 use pgio_connect::ConnectParams;
 use pgio_link::{Arrival, Event, Hello, Link};
@@ -35,11 +35,20 @@ pub(super) struct Driver {
     pub(super) link: Link,
 }
 
-/// An event of a connected driver.
+/// A driver whose connection has ended.
 #[derive(Debug)]
-pub(super) enum DriverEvent {
-    Message(u32, FromDriver),
-    Lost { rank: u32, host: String, why: String },
+pub(super) struct LostDriver {
+    pub(super) rank: u32,
+    host: String,
+    why: String,
+}
+
+impl LostDriver {
+    /// Returns the error of a trial that loses it inside the window or before.
+    pub(super) fn into_error(self, inside: bool) -> EngineError {
+        let LostDriver { rank, host, why } = self;
+        DriverError::Lost { rank, host, why, inside }.into()
+    }
 }
 
 impl ConnectedDrivers {
@@ -65,41 +74,44 @@ impl ConnectedDrivers {
         self.drivers.get(&rank)?.as_ref()
     }
 
-    /// Records who comes and goes; returns the event of a connected driver.
-    pub(super) fn handle_arrival(&mut self, arrival: Arrival) -> Option<DriverEvent> {
+    /// Records who comes and goes; returns the message of a connected driver and its rank.
+    pub(super) fn handle_arrival(
+        &mut self,
+        arrival: Arrival,
+    ) -> Result<Option<(u32, FromDriver)>, LostDriver> {
         match arrival {
             Arrival::Joined { rank, id, hello, link, .. } => {
                 if !self.ended.remove(&id) {
                     self.drivers.insert(rank, Some(Driver { id, hello, link }));
                 }
-                None
+                Ok(None)
             }
             Arrival::Refused { address, hello, why, .. } => {
                 let host = hello.map_or_else(|| address.ip().to_string(), |hello| hello.host);
                 self.keep_refusal(format!("{host} ({why})"));
-                None
+                Ok(None)
             }
             Arrival::FromDriver { rank, id, event } => {
-                let slot = self.drivers.get_mut(&rank)?;
+                let Some(slot) = self.drivers.get_mut(&rank) else { return Ok(None) };
                 let driver = match slot {
                     Some(driver) if driver.id == id => driver,
                     _ => {
                         if let Event::Lost(_) = event {
                             self.ended.insert(id);
                         }
-                        return None;
+                        return Ok(None);
                     }
                 };
                 let host = driver.hello.host.clone();
                 let why = match event {
                     Event::Message(json) => match serde_json::from_slice(&json) {
-                        Ok(message) => return Some(DriverEvent::Message(rank, message)),
+                        Ok(message) => return Ok(Some((rank, message))),
                         Err(e) => format!("it sent an invalid message: {e}"),
                     },
                     Event::Lost(why) => why,
                 };
                 *slot = None;
-                Some(DriverEvent::Lost { rank, host, why })
+                Err(LostDriver { rank, host, why })
             }
         }
     }
@@ -115,15 +127,13 @@ impl ConnectedDrivers {
 
     /// Like [`ConnectedDrivers::handle_arrival`], without messages about another trial or question, such as
     /// one that was given up.
-    pub(super) fn handle_arrival_for(
+    pub(super) fn report_of_trial(
         &mut self,
         number: u64,
         arrival: Arrival,
-    ) -> Option<DriverEvent> {
-        self.handle_arrival(arrival).filter(|event| match event {
-            DriverEvent::Message(_, message) => message.number() == number,
-            DriverEvent::Lost { .. } => true,
-        })
+    ) -> Result<Option<(u32, Report)>, LostDriver> {
+        let message = self.handle_arrival(arrival)?.filter(|(_, message)| message.number == number);
+        Ok(message.map(|(rank, message)| (rank, message.report)))
     }
 
     pub(super) fn send(&self, rank: u32, message: &ToDriver) -> Result<(), DriverError> {
@@ -173,19 +183,19 @@ impl Drivers {
             application_name: application_name_of_driver(&run_id, rank),
         };
         let take = |rank, host, answer| match answer {
-            FromDriver::Reached { server, .. } if server != expected => {
+            Report::Reached(found) if found != expected => {
                 let expected = expected.to_owned();
-                Err(DriverError::OtherServer { rank, host, found: server, expected })
+                Err(DriverError::OtherServer { rank, host, found, expected })
             }
-            answer => Ok(matches!(answer, FromDriver::Reached { .. })),
+            answer => Ok(matches!(answer, Report::Reached(_))),
         };
         self.ask(&ask, &take, stop)
     }
 
-    /// Has every driver look for what the work needs.
-    pub(super) fn check_hosts(&self, work: &Work, stop: &Stop) -> Result<(), EngineError> {
+    /// Has every driver look for what the work needs on its host.
+    pub(in crate::workload) fn check(&self, work: &Work, stop: &Stop) -> Result<(), EngineError> {
         let ask = |number, _| ToDriver::Check { number, work: Box::new(work.clone()) };
-        let take = |_, _, answer| Ok(matches!(answer, FromDriver::Checked { .. }));
+        let take = |_, _, answer| Ok(matches!(answer, Report::Checked));
         self.ask(&ask, &take, stop)
     }
 
@@ -198,7 +208,7 @@ impl Drivers {
 /// Makes the message from its number and the driver's rank.
 type Ask<'a> = dyn Fn(u64, u32) -> ToDriver + 'a;
 /// Returns whether this is the answer, of the driver of this rank on this host.
-type Take<'a> = dyn Fn(u32, String, FromDriver) -> Result<bool, DriverError> + 'a;
+type Take<'a> = dyn Fn(u32, String, Report) -> Result<bool, DriverError> + 'a;
 
 impl Roster {
     fn ask(&mut self, ask: &Ask<'_>, take: &Take<'_>, stop: &Stop) -> Result<(), EngineError> {
@@ -210,24 +220,18 @@ impl Roster {
         let begun = Instant::now();
         let mut open: BTreeSet<u32> = self.connected.ranks().into_iter().collect();
         while let Some(first) = open.first().copied() {
-            let event = match self.arrivals.recv_timeout(TICK) {
-                Ok(arrival) => self.connected.handle_arrival_for(number, arrival),
-                Err(_) => None,
+            let report = match self.arrivals.recv_timeout(TICK) {
+                Ok(arrival) => self.connected.report_of_trial(number, arrival),
+                Err(_) => Ok(None),
             };
-            match event {
-                Some(DriverEvent::Message(rank, message)) => {
-                    let host = self.connected.host(rank);
-                    if let FromDriver::Failed { message, fault, .. } = message {
-                        return Err(DriverError::Failed { rank, host, message, fault }.into());
-                    }
-                    if take(rank, host, message)? {
-                        open.remove(&rank);
-                    }
+            if let Some((rank, report)) = report.map_err(|lost| lost.into_error(false))? {
+                let host = self.connected.host(rank);
+                if let Report::Failed(Failure { message, fault, .. }) = report {
+                    return Err(DriverError::Failed { rank, host, message, fault }.into());
                 }
-                Some(DriverEvent::Lost { rank, host, why }) => {
-                    return Err(DriverError::Lost { rank, host, why, inside: false }.into());
+                if take(rank, host, report)? {
+                    open.remove(&rank);
                 }
-                None => {}
             }
             if stop.requested() {
                 return Err(EngineError::Stopped);
@@ -287,7 +291,7 @@ mod tests {
                 let refused = dial(&address, &patience, &token, &hello, Clock::start(), sink);
                 assert!(refused.is_err());
                 let arrival = arrivals.recv_timeout(Duration::from_secs(20)).unwrap();
-                assert!(connected.handle_arrival(arrival).is_none());
+                assert!(connected.handle_arrival(arrival).unwrap().is_none());
             }
         }
         let kept: Vec<&str> =

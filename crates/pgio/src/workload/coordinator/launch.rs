@@ -316,7 +316,7 @@ fn is_builtin(word: &str) -> bool {
 const DRIVE: &[u8] = b"drive";
 
 /// Returns whether a driver is among the descendants of this process, which telemetry counts as its own load.
-/// Drivers of `local:N` are, those of Slurm descend from its daemon, and a user's command may start either.
+/// Drivers of `local:N` are, drivers of Slurm descend from its daemon, and a user's command may start either.
 pub fn is_driver_descendant() -> bool {
     let Ok(own) = i32::try_from(std::process::id()) else { return false };
     let is_driver = |pid: &i32| {

@@ -95,7 +95,6 @@ mod tests {
             host: format!("h{rank}"),
             first: rank,
             sessions: 1,
-            addresses: Vec::new(),
             offset: Some(Offset {
                 ns: 0,
                 quickest: Duration::from_millis(2),
@@ -108,7 +107,7 @@ mod tests {
                 seconds,
                 ..PartResult::default()
             }),
-            sent: Vec::new(),
+            ..PartState::default()
         }
     }
 

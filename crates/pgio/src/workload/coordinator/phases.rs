@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use super::connected::{ConnectedDrivers, DriverEvent};
+use super::connected::ConnectedDrivers;
 use super::proof::find_sessions;
 use super::roster::Roster;
-use super::{END_TIMEOUT, Failure, PartState};
+use super::{END_TIMEOUT, PartState};
 use crate::pg::leftovers::{application_name_of_command, application_name_of_driver};
 use crate::workload::clock::{Opener, ROUND_TRIPS, Start, common_lead};
-use crate::workload::drivers::{DriverError, Fault, FromDriver, PartProgress, ToDriver, Work};
+use crate::workload::drivers::{DriverError, Failure, Fault, PartProgress, Report, ToDriver, Work};
 use crate::workload::error::EngineError;
 use crate::workload::participants::Setup;
 use crate::workload::phase::{self, Phase};
@@ -125,54 +125,44 @@ impl Phase for PreparePhase<'_> {
     type Event = Arrival;
 
     fn take(&mut self, arrival: Arrival, now: Instant) -> Result<(), EngineError> {
-        match self.connected.handle_arrival_for(self.number, arrival) {
-            Some(DriverEvent::Message(rank, message)) => {
-                self.last_event = now;
-                match message {
-                    FromDriver::AtGate { .. } => {
-                        self.waiting += 1;
-                        if self.waiting == self.parts.len() {
-                            self.waiting = 0;
-                            let (number, clock) = (self.number, self.clock);
-                            let (opener, admin) = (self.opener, &mut *self.admin);
-                            open_all(self.connected, &mut self.parts, number, clock, |lead| {
-                                Start::agree_on_warm_up(opener, admin, lead)
-                            })?;
-                        }
-                    }
-                    FromDriver::Ready { pids, pinned, .. } => {
-                        self.ready.insert(rank, (pids, pinned));
-                    }
-                    FromDriver::Failed { message, fault, stopped, .. } => {
-                        self.ended.insert(rank);
-                        if self.aborted.is_none() {
-                            let failure = Failure { message, fault, stopped };
-                            return Err(match failure.into_error(self.connected, rank) {
-                                EngineError::Drivers(DriverError::Lost {
-                                    rank, host, why, ..
-                                }) => DriverError::Lost { rank, host, why, inside: false }.into(),
-                                other => other,
-                            });
-                        }
-                    }
-                    FromDriver::Reached { .. }
-                    | FromDriver::Checked { .. }
-                    | FromDriver::Opened { .. }
-                    // The preparation continues.
-                    | FromDriver::Progress { .. }
-                    | FromDriver::Closed { .. }
-                    | FromDriver::Serving { .. }
-                    | FromDriver::Sent { .. }
-                    | FromDriver::Ended { .. } => {}
+        let report = self.connected.report_of_trial(self.number, arrival).map_err(|lost| {
+            self.ended.insert(lost.rank);
+            lost.into_error(false)
+        })?;
+        let Some((rank, report)) = report else { return Ok(()) };
+        self.last_event = now;
+        match report {
+            Report::AtGate => {
+                self.waiting += 1;
+                if self.waiting == self.parts.len() {
+                    self.waiting = 0;
+                    let (number, clock) = (self.number, self.clock);
+                    let (opener, admin) = (self.opener, &mut *self.admin);
+                    open_all(self.connected, &mut self.parts, number, clock, |lead| {
+                        Start::agree_on_warm_up(opener, admin, lead)
+                    })?;
                 }
-                Ok(())
             }
-            Some(DriverEvent::Lost { rank, host, why }) => {
+            Report::Ready { pids, pinned } => {
+                self.ready.insert(rank, (pids, pinned));
+            }
+            Report::Failed(failure) => {
                 self.ended.insert(rank);
-                Err(DriverError::Lost { rank, host, why, inside: false }.into())
+                if self.aborted.is_none() {
+                    return Err(failure.into_error(self.connected, rank, false));
+                }
             }
-            None => Ok(()),
+            Report::Reached(_)
+            | Report::Checked
+            | Report::Opened(_)
+            // The preparation continues.
+            | Report::Progress(_)
+            | Report::Closed(_)
+            | Report::Serving(_)
+            | Report::Sent(_)
+            | Report::Ended(_) => {}
         }
+        Ok(())
     }
 
     fn is_unfinished(&self, ending: bool) -> bool {
@@ -215,31 +205,16 @@ impl Phase for GatePhase<'_> {
     type Event = Arrival;
 
     fn take(&mut self, arrival: Arrival, _: Instant) -> Result<(), EngineError> {
-        match self.connected.handle_arrival_for(self.number, arrival) {
-            Some(DriverEvent::Message(rank, message)) => {
-                match message {
-                    FromDriver::AtGate { .. } => self.waiting += 1,
-                    FromDriver::Failed { message, fault, stopped, .. } => {
-                        let failure = Failure { message, fault, stopped };
-                        return Err(failure.into_error(self.connected, rank));
-                    }
-                    FromDriver::Reached { .. }
-                    | FromDriver::Checked { .. }
-                    | FromDriver::Ready { .. }
-                    | FromDriver::Opened { .. }
-                    | FromDriver::Progress { .. }
-                    | FromDriver::Closed { .. }
-                    | FromDriver::Serving { .. }
-                    | FromDriver::Sent { .. }
-                    | FromDriver::Ended { .. } => {}
-                }
-                Ok(())
+        let report = self.connected.report_of_trial(self.number, arrival);
+        match report.map_err(|lost| lost.into_error(false))? {
+            Some((_, Report::AtGate)) => self.waiting += 1,
+            Some((rank, Report::Failed(failure))) => {
+                return Err(failure.into_error(self.connected, rank, true));
             }
-            Some(DriverEvent::Lost { rank, host, why }) => {
-                Err(DriverError::Lost { rank, host, why, inside: false }.into())
-            }
-            None => Ok(()),
+            // Others belong to the preparation.
+            Some(_) | None => {}
         }
+        Ok(())
     }
 
     fn is_unfinished(&self, ending: bool) -> bool {
@@ -281,26 +256,26 @@ pub(super) struct WindowPhase<'a, 'w> {
 }
 
 impl WindowPhase<'_, '_> {
-    fn handle_message(
+    fn handle_report(
         &mut self,
         rank: u32,
-        message: FromDriver,
+        report: Report,
         now: Instant,
     ) -> Result<(), EngineError> {
         let Some(part) = self.parts.iter_mut().find(|part| part.rank == rank) else {
             return Ok(());
         };
-        match message {
-            FromDriver::Opened { at, .. } => {
+        match report {
+            Report::Opened(at) => {
                 let offset = part.offset.as_ref();
                 part.opened = offset.map(|offset| offset.to_ours(at) - self.start);
             }
-            FromDriver::Progress { progress, .. } => {
+            Report::Progress(progress) => {
                 self.window.note_progress(now);
                 self.progress.insert(rank, progress);
                 self.add_up();
             }
-            FromDriver::Closed { at, .. } => {
+            Report::Closed(at) => {
                 self.closed += 1;
                 let ended = part.offset.as_ref().map(|offset| offset.to_ours(at) - self.start);
                 self.last = self.last.max(ended.unwrap_or(0) as f64 / 1e9);
@@ -309,7 +284,7 @@ impl WindowPhase<'_, '_> {
                     self.connected.send_all(&ToDriver::Release { number: self.number });
                 }
             }
-            FromDriver::Serving { pids, .. } => {
+            Report::Serving(pids) => {
                 let driver = application_name_of_driver(self.run_id, rank);
                 let name = application_name_of_command(&driver);
                 // Without an answer, the driver's addresses stay unknown.
@@ -318,28 +293,24 @@ impl WindowPhase<'_, '_> {
                 self.serving.insert(rank, pids);
                 self.window.report_serving(self.serving.values().flatten().copied().collect());
             }
-            FromDriver::Sent { sent, .. } => part.sent.extend(sent),
-            FromDriver::Ended { result, .. } => {
+            Report::Sent(sent) => part.sent.extend(sent),
+            Report::Ended(result) => {
                 self.ended.insert(rank);
                 let (error, stopped) = (result.error.clone(), result.stopped);
                 part.result = Some(*result);
                 // After an order to stop, an early end is no failure of the driver.
                 if let (Some(message), None) = (error, self.aborted) {
                     let failure = Failure { message, fault: Fault::Work, stopped };
-                    return Err(failure.into_error(self.connected, rank));
+                    return Err(failure.into_error(self.connected, rank, true));
                 }
             }
-            FromDriver::Failed { message, fault, stopped, .. } => {
+            Report::Failed(failure) => {
                 self.ended.insert(rank);
                 if self.aborted.is_none() {
-                    let failure = Failure { message, fault, stopped };
-                    return Err(failure.into_error(self.connected, rank));
+                    return Err(failure.into_error(self.connected, rank, true));
                 }
             }
-            FromDriver::Reached { .. }
-            | FromDriver::Checked { .. }
-            | FromDriver::AtGate { .. }
-            | FromDriver::Ready { .. } => {}
+            Report::Reached(_) | Report::Checked | Report::AtGate | Report::Ready { .. } => {}
         }
         Ok(())
     }
@@ -359,14 +330,11 @@ impl Phase for WindowPhase<'_, '_> {
     type Event = Arrival;
 
     fn take(&mut self, arrival: Arrival, now: Instant) -> Result<(), EngineError> {
-        match self.connected.handle_arrival_for(self.number, arrival) {
-            Some(DriverEvent::Message(rank, message)) => self.handle_message(rank, message, now),
-            Some(DriverEvent::Lost { rank, host, why }) => {
-                self.ended.insert(rank);
-                Err(DriverError::Lost { rank, host, why, inside: true }.into())
-            }
-            None => Ok(()),
-        }
+        let report = self.connected.report_of_trial(self.number, arrival).map_err(|lost| {
+            self.ended.insert(lost.rank);
+            lost.into_error(true)
+        })?;
+        report.map_or(Ok(()), |(rank, report)| self.handle_report(rank, report, now))
     }
 
     fn is_unfinished(&self, _ending: bool) -> bool {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::connected::{ConnectedDrivers, DriverEvent};
+use super::connected::ConnectedDrivers;
 use super::launch::{Invitation, Launcher};
 use crate::host::stop::Stop;
 use crate::workload::drivers::{DriverError, ToDriver};
@@ -23,7 +23,7 @@ pub(super) const TICK: Duration = Duration::from_millis(50);
 /// How often something is prepared at most if drivers are lost before the window.
 pub(super) const ATTEMPTS: u32 = 3;
 
-/// Drivers of a run: all, or those of one server. One trial at a time uses them.
+/// Drivers of a run: all, or one server's. One trial at a time uses them.
 pub struct Drivers(pub(super) Mutex<Roster>);
 
 impl std::fmt::Debug for Drivers {
@@ -168,7 +168,8 @@ impl Roster {
     fn replace_missing(&mut self, stop: &Stop) -> Result<(), EngineError> {
         // Handle drivers that connected or were lost since the last trial.
         while let Ok(arrival) = self.arrivals.try_recv() {
-            self.connected.handle_arrival(arrival);
+            // One that was lost is missing.
+            let _ = self.connected.handle_arrival(arrival);
         }
         let missing = self.connected.missing_ranks();
         if missing.is_empty() {
@@ -186,15 +187,13 @@ impl Roster {
         loop {
             match self.arrivals.recv_timeout(TICK) {
                 Ok(arrival) => {
-                    if let Some(DriverEvent::Lost { rank, host, why }) =
-                        self.connected.handle_arrival(arrival)
-                    {
+                    if let Err(lost) = self.connected.handle_arrival(arrival) {
                         losses += 1;
                         if losses > ATTEMPTS * self.connected.count() {
-                            return Err(DriverError::Lost { rank, host, why, inside: false }.into());
+                            return Err(lost.into_error(false));
                         }
                         // Whatever ended the others may have ended this one a moment later.
-                        self.launcher.start(&[rank])?;
+                        self.launcher.start(&[lost.rank])?;
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -256,8 +255,8 @@ type Call = Box<dyn FnOnce(&mut dyn Launcher) + Send>;
 
 /// What starts the drivers of a run and lets them in. Ends with the last of them.
 ///
-/// The thread lasts as long as the run, since local drivers end with the thread that started them, and those of
-/// several servers are started from different ones.
+/// The thread lasts as long as the run, since local drivers end with the thread that started them, and
+/// several servers start theirs from different ones.
 pub(super) struct LauncherThread {
     calls: Option<Sender<Call>>,
     thread: Option<JoinHandle<()>>,
@@ -326,7 +325,7 @@ mod tests {
     use super::*;
     use crate::config::ClientSettings;
     use crate::workload::client::calls::{AllCalls, Calls, Statement};
-    use crate::workload::drivers::{Fault, FromDriver, Work};
+    use crate::workload::drivers::{Failure, Fault, FromDriver, Report, Work};
     use crate::workload::{Generator, Script, Setup};
     use pgio_link::{Event, Hello, Link, PROTOCOL, Patience, build_hash, dial};
 
@@ -403,26 +402,23 @@ mod tests {
         fn end(&mut self) {}
     }
 
+    fn two_drivers(fake: Fake, stop: &Stop) -> Arc<Drivers> {
+        let counts = DriverCounts { drivers: 2, groups: 1 };
+        Drivers::open(Box::new(fake), counts, None, "test", stop).unwrap().remove(0)
+    }
+
     #[test]
     fn a_driver_that_is_lost_while_others_are_replaced_is_replaced_too() {
         let fake = Fake::default();
         let (links, started) = (Arc::clone(&fake.links), Arc::clone(&fake.started));
         let stop = Stop::new();
-        let drivers = Drivers::open(
-            Box::new(fake),
-            DriverCounts { drivers: 2, groups: 1 },
-            None,
-            "test",
-            &stop,
-        )
-        .unwrap()
-        .remove(0);
+        let drivers = two_drivers(fake, &stop);
         assert_eq!(*started.lock().unwrap(), [0, 1]);
         links.lock().unwrap().remove(&0);
         let mut roster = drivers.0.lock().unwrap();
         while roster.connected.missing_ranks().is_empty() {
             let arrival = roster.arrivals.recv_timeout(Duration::from_secs(5)).unwrap();
-            roster.connected.handle_arrival(arrival);
+            let _ = roster.connected.handle_arrival(arrival);
         }
         roster.replace_missing(&stop).unwrap();
         assert_eq!(*started.lock().unwrap(), [0, 1, 0, 1]);
@@ -434,15 +430,7 @@ mod tests {
         let fake = Fake::default();
         let (links, heard) = (Arc::clone(&fake.links), Arc::clone(&fake.heard));
         let stop = Stop::new();
-        let drivers = Drivers::open(
-            Box::new(fake),
-            DriverCounts { drivers: 2, groups: 1 },
-            None,
-            "test",
-            &stop,
-        )
-        .unwrap()
-        .remove(0);
+        let drivers = two_drivers(fake, &stop);
         let ends_its_part = thread::spawn(move || {
             let begun = Instant::now();
             let has_heard = |text: &str| {
@@ -452,8 +440,8 @@ mod tests {
                 thread::sleep(TICK);
             }
             let message = "stopped".to_owned();
-            let failed =
-                FromDriver::Failed { number: 1, message, fault: Fault::Work, stopped: true };
+            let report = Report::Failed(Failure { message, fault: Fault::Work, stopped: true });
+            let failed = FromDriver { number: 1, report };
             links.lock().unwrap()[&0].send(&failed).unwrap();
             has_heard("Prepare") && has_heard("Abort")
         });
@@ -484,10 +472,7 @@ mod tests {
     #[test]
     fn work_is_prepared_as_often_as_it_may_be() {
         let stop = Stop::new();
-        let counts = DriverCounts { drivers: 2, groups: 1 };
-        let drivers = Drivers::open(Box::new(Fake::default()), counts, None, "test", &stop)
-            .unwrap()
-            .remove(0);
+        let drivers = two_drivers(Fake::default(), &stop);
         let mut roster = drivers.0.lock().unwrap();
         for attempts in [1, ATTEMPTS] {
             let mut prepared = 0;

@@ -19,10 +19,11 @@ use crate::host::stop::Stop;
 use crate::host::storage::path_of;
 use crate::rng::derive;
 use crate::workload::clock::{Opener, Start, wait_until};
+use crate::workload::coordinator::Drivers;
 use crate::workload::drivers::Work;
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
-use crate::workload::participants::{Generator, Participants, Remote, Setup};
+use crate::workload::participants::{Generator, Participants, Setup};
 use crate::workload::{SessionSettings, Totals, Workload};
 use pgio_results::model::WorkloadInfo;
 
@@ -212,8 +213,8 @@ impl Workload for Device {
         self.prepare_here(setup, admin)
     }
 
-    fn check_drivers(&self, drivers: &dyn Remote, stop: &Stop) -> Result<(), EngineError> {
-        drivers.check(self.driver_work(), stop)
+    fn check_drivers(&self, drivers: &Drivers, stop: &Stop) -> Result<(), EngineError> {
+        drivers.check(&self.driver_work(), stop)
     }
 
     fn session_settings(&self) -> SessionSettings {

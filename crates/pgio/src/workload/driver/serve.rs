@@ -12,7 +12,7 @@ use super::preflight::{check, fault, reach};
 use super::trial::{Order, TrialWork};
 use crate::host::stop::Stop;
 use crate::pg::words;
-use crate::workload::drivers::{Fault, FromDriver, ToDriver};
+use crate::workload::drivers::{Failure, Fault, FromDriver, Report, ToDriver};
 use crate::workload::error::EngineError;
 use pgio_link::{
     Clock, Event, Hello, Link, LinkError, PROTOCOL, Patience, Token, build_hash, dial, host_name,
@@ -70,14 +70,10 @@ pub fn serve(
     if let Some(trial) = current {
         end_trial(&trial, &ended);
         if let Err(ServeError::Stopped) = &ended {
-            let failed = FromDriver::Failed {
-                number: trial.number,
-                message: "stopped by a signal".to_owned(),
-                fault: Fault::Work,
-                stopped: true,
-            };
+            let message = "stopped by a signal".to_owned();
+            let report = Report::Failed(Failure { message, fault: Fault::Work, stopped: true });
             // The coordinator hears of the end in any case.
-            let _ = link.send(&failed);
+            let _ = link.send(&FromDriver { number: trial.number, report });
         }
     }
     link.close();
@@ -123,26 +119,25 @@ fn handle_messages(
         match message {
             ToDriver::Reach { number, dsn, application_name } => {
                 answer_on_thread(link.clone(), number, move || {
-                    let server = reach(&dsn, &application_name)?;
-                    Ok(FromDriver::Reached { number, server })
+                    Ok(Report::Reached(reach(&dsn, &application_name)?))
                 });
             }
             ToDriver::Check { number, work } => {
                 answer_on_thread(link.clone(), number, move || {
                     check(&work)?;
-                    Ok(FromDriver::Checked { number })
+                    Ok(Report::Checked)
                 });
             }
             ToDriver::Prepare { number, assignment } => {
                 let (orders, receiver) = mpsc::channel();
                 let stop = Stop::new();
-                let work = TrialWork {
+                let work = Arc::new(TrialWork {
                     number,
                     link: link.clone(),
                     clock,
                     stop: stop.clone(),
-                    orders: Arc::new(Mutex::new(receiver)),
-                };
+                    orders: Mutex::new(receiver),
+                });
                 let thread = thread::Builder::new()
                     .name("trial".to_owned())
                     .spawn(move || work.run(*assignment))
@@ -181,16 +176,14 @@ fn send_order(trial: Option<&Current>, order: Order) {
 fn answer_on_thread(
     link: Link,
     number: u64,
-    find: impl FnOnce() -> Result<FromDriver, EngineError> + Send + 'static,
+    find: impl FnOnce() -> Result<Report, EngineError> + Send + 'static,
 ) {
     let answer = move || {
-        let message = find().unwrap_or_else(|error| FromDriver::Failed {
-            number,
-            message: words::sentence(&error),
-            fault: fault(&error),
-            stopped: false,
+        let report = find().unwrap_or_else(|error| {
+            let (message, fault) = (words::sentence(&error), fault(&error));
+            Report::Failed(Failure { message, fault, stopped: false })
         });
-        let _ = link.send(&message);
+        let _ = link.send(&FromDriver { number, report });
     };
     // Without a thread the coordinator's own limit reports that this driver does not answer.
     let _ = thread::Builder::new().name("answer".to_owned()).spawn(answer);

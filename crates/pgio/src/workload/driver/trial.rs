@@ -18,7 +18,7 @@ use crate::pg::words;
 use crate::workload::clock::{Opener, Start};
 use crate::workload::command::{self, ProgramOutput};
 use crate::workload::drivers::{
-    Assignment, DriverError, FromDriver, PartProgress, PartResult, Work,
+    Assignment, DriverError, Failure, FromDriver, PartProgress, PartResult, Report, Work,
 };
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
@@ -32,47 +32,39 @@ const SENT_PER_REPORT: usize = 10_000;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// One trial on a driver.
+#[derive(Debug)]
 pub(super) struct TrialWork {
     pub(super) number: u64,
     pub(super) link: Link,
     pub(super) clock: Clock,
     pub(super) stop: Stop,
-    pub(super) orders: Arc<Mutex<Receiver<Order>>>,
+    pub(super) orders: Mutex<Receiver<Order>>,
 }
 
 impl TrialWork {
-    pub(super) fn run(self, assignment: Assignment) {
-        let number = self.number;
-        let link = self.link.clone();
-        let message = match self.run_trial(assignment) {
-            Ok(result) => FromDriver::Ended { number, result: Box::new(result) },
-            Err(error) => FromDriver::Failed {
-                number,
+    pub(super) fn run(self: Arc<Self>, assignment: Assignment) {
+        let (number, link) = (self.number, self.link.clone());
+        let report = match self.run_trial(assignment) {
+            Ok(result) => Report::Ended(Box::new(result)),
+            Err(error) => Report::Failed(Failure {
                 message: words::sentence(&error),
                 fault: fault(&error),
                 stopped: matches!(error, EngineError::Stopped),
-            },
+            }),
         };
         // Fails only for an answer beyond all bounds; then the coordinator times out and reports it.
-        let _ = link.send(&message);
+        let _ = link.send(&FromDriver { number, report });
     }
 
-    fn send(&self, message: &FromDriver) -> Result<(), EngineError> {
-        Ok(self.link.send(message).map_err(DriverError::from)?)
+    fn send(&self, report: Report) -> Result<(), EngineError> {
+        let sent = self.link.send(&FromDriver { number: self.number, report });
+        Ok(sent.map_err(DriverError::from)?)
     }
 
-    fn run_trial(self, assignment: Assignment) -> Result<PartResult, EngineError> {
-        let number = self.number;
+    fn run_trial(self: Arc<Self>, assignment: Assignment) -> Result<PartResult, EngineError> {
         let params = resolve_params(&assignment.dsn, &assignment.application_name);
         let params = params.map_err(EngineError::Connect)?;
         let mut admin = open_admin(&params, &self.stop)?;
-        let gate = RemoteGate {
-            number,
-            link: self.link.clone(),
-            clock: self.clock,
-            stop: self.stop.clone(),
-            orders: Arc::clone(&self.orders),
-        };
         let setup = Setup {
             params,
             settings: assignment.settings,
@@ -84,10 +76,10 @@ impl TrialWork {
                 first: assignment.first,
                 of: assignment.of,
             })),
-            opener: Some(Arc::new(gate)),
+            opener: Some(Arc::clone(&self) as Arc<dyn Opener>),
         };
         let ready = prepare(assignment.work, setup, &mut admin)?;
-        self.send(&FromDriver::Ready { number, pids: ready.pids(), pinned: ready.pinned() })?;
+        self.send(Report::Ready { pids: ready.pids(), pinned: ready.pinned() })?;
         let Order::Run(extent) = self.order()? else {
             return Err(DriverError::UnexpectedOrder.into());
         };
@@ -95,13 +87,21 @@ impl TrialWork {
         let mut outcome =
             ready.run(&mut admin, extent, &mut |_, event| watch.handle_event(&event))?;
         for sent in std::mem::take(&mut outcome.sent).chunks(SENT_PER_REPORT) {
-            self.send(&FromDriver::Sent { number, sent: sent.to_vec() })?;
+            self.send(Report::Sent(sent.to_vec()))?;
         }
         Ok(watch.result(outcome))
     }
 
+    /// Waits for the next order.
     fn order(&self) -> Result<Order, EngineError> {
-        next_order(&self.orders, &self.stop)
+        let orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match orders.recv_timeout(TICK) {
+                Ok(order) => return Ok(order),
+                Err(RecvTimeoutError::Timeout) if !self.stop.requested() => {}
+                Err(_) => return Err(EngineError::Stopped),
+            }
+        }
     }
 }
 
@@ -144,21 +144,20 @@ impl WindowReporter<'_> {
     }
 
     fn handle_event(&mut self, event: &WindowEvent) {
-        let number = self.work.number;
-        let message = match event {
+        let report = match event {
             WindowEvent::Opened(_) => {
                 self.opened = Some(cpu_seconds());
-                FromDriver::Opened { number, at: self.work.clock.now() }
+                Report::Opened(self.work.clock.now())
             }
             WindowEvent::Progress(progress) if self.reported.elapsed() >= PROGRESS_INTERVAL => {
                 self.reported = Instant::now();
-                FromDriver::Progress { number, progress: part_progress(progress) }
+                Report::Progress(part_progress(progress))
             }
             WindowEvent::Closed(at) => {
                 self.cpu_seconds = cpu_seconds() - self.opened.unwrap_or(0.0);
-                FromDriver::Closed { number, at: self.work.clock.at(*at) }
+                Report::Closed(self.work.clock.at(*at))
             }
-            WindowEvent::Serving(pids) => FromDriver::Serving { number, pids: pids.clone() },
+            WindowEvent::Serving(pids) => Report::Serving(pids.clone()),
             WindowEvent::Output(output) => {
                 self.output = Some((**output).clone());
                 return;
@@ -166,7 +165,7 @@ impl WindowReporter<'_> {
             WindowEvent::Progress(_) => return,
         };
         // A lost connection ends the trial by itself.
-        let _ = self.work.link.send(&message);
+        let _ = self.work.send(report);
         if let WindowEvent::Closed(_) = event {
             // The sessions stay until their processes have been observed for the last time; an order
             // to stop ends this wait, too.
@@ -220,36 +219,11 @@ pub(super) enum Order {
     Release,
 }
 
-/// Waits for the next order.
-pub(super) fn next_order(
-    orders: &Mutex<Receiver<Order>>,
-    stop: &Stop,
-) -> Result<Order, EngineError> {
-    let orders = orders.lock().unwrap_or_else(PoisonError::into_inner);
-    loop {
-        match orders.recv_timeout(TICK) {
-            Ok(order) => return Ok(order),
-            Err(RecvTimeoutError::Timeout) if !stop.requested() => {}
-            Err(_) => return Err(EngineError::Stopped),
-        }
-    }
-}
-
 /// The coordinator chooses when a window opens.
-#[derive(Debug)]
-pub(super) struct RemoteGate {
-    pub(super) number: u64,
-    pub(super) link: Link,
-    pub(super) clock: Clock,
-    pub(super) stop: Stop,
-    pub(super) orders: Arc<Mutex<Receiver<Order>>>,
-}
-
-impl Opener for RemoteGate {
+impl Opener for TrialWork {
     fn start(&self, _: &mut Client, _: Duration) -> Result<Start, EngineError> {
-        let sent = self.link.send(&FromDriver::AtGate { number: self.number });
-        sent.map_err(DriverError::from)?;
-        match next_order(&self.orders, &self.stop)? {
+        self.send(Report::AtGate)?;
+        match self.order()? {
             Order::Open { at, epoch } => Ok(Start { at: self.clock.moment(at), epoch }),
             Order::Run(_) | Order::Release => Err(DriverError::UnexpectedOrder.into()),
         }
@@ -260,8 +234,7 @@ impl Opener for RemoteGate {
     }
 
     fn keep_alive(&self) {
-        let progress = PartProgress::default();
         // A lost connection ends the trial by itself.
-        let _ = self.link.send(&FromDriver::Progress { number: self.number, progress });
+        let _ = self.send(Report::Progress(PartProgress::default()));
     }
 }

@@ -1,7 +1,6 @@
 //! The mail sessions of one process as participants of a trial: connected, warmed up, then released together for
 //! one window.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -27,7 +26,6 @@ use pgio_mail::tally::{Span, Tally};
 /// Time for the slowest thread to receive the start before it comes.
 const LEAD: Duration = Duration::from_millis(20);
 
-#[derive(Debug)]
 pub(super) struct PreparedMail {
     pool: MailPool,
     shared: Arc<Shared>,
@@ -156,12 +154,6 @@ pub(super) struct MailPool {
     stop: Stop,
     threads: Threads<Span>,
     events: Receiver<MailEvent>,
-}
-
-impl fmt::Debug for MailPool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MailPool({})", self.threads.count())
-    }
 }
 
 impl MailPool {

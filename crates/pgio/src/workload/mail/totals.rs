@@ -9,7 +9,7 @@ use pgio_results::model::Slice;
 use pgio_results::operation::Class;
 
 /// Returns the slices of a window that was planned for this many seconds; the last one contains what was answered after
-/// them. Those of an open loop have latencies, and the last one contains the censored messages.
+/// them. In an open loop they have latencies, and the last one contains the censored messages.
 pub(super) fn timeline(tally: &Tally, slice: f64, seconds: f64, is_paced: bool) -> Vec<Slice> {
     let slice_count = (seconds / slice + 1e-6) as usize;
     let empty =
