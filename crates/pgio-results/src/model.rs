@@ -497,7 +497,7 @@ impl Check {
     }
 }
 
-/// What happened, why, and what to try. Results carry warnings; reports show them last.
+// What happened, why, and what to try. Results carry warnings; reports show them last.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Warning {
