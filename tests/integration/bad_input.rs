@@ -39,9 +39,12 @@ fn unchanged(db: &TestDatabase, arguments: &[&str]) -> CommandResult {
     result
 }
 
-/// One of each kind: every value is tried beside the parser, in `cli::flags`.
+/// One of each kind: every value is tried beside the parsers, in `cli::flags` and `config::pgio_conf`.
 #[test]
-fn invalid_flag_values_are_refused_and_named() {
+fn invalid_flags_and_lines_are_refused_and_named() {
+    let db = loaded();
+    // The line's number counts comments and blank lines.
+    db.write("key.conf", "# ours\n\nNUM_SCHEMAS=1\nUPDATE_PTC=10\n");
     for (command, flag, value, result) in [
         ("setup", "--scale", "-8M", "`-8M` is not a size"),
         ("run", "--update-pct", "101", "from 0 to 100, not `101`"),
@@ -56,56 +59,10 @@ fn invalid_flag_values_are_refused_and_named() {
         );
         unchanged(loaded(), &[command, "--config", "none.conf"])
             .assert_refused(FILES, &["none.conf"]);
-    }
-}
-
-/// One of each kind: every line is tried beside the parser, in `config::pgio_conf`.
-#[test]
-fn wrong_lines_of_pgio_conf() {
-    let db = loaded();
-    let marker = db.file("executed");
-    let touch = format!("touch {}", marker.display());
-    for (command, name, line, key, result) in [
-        ("setup", "key", "UPDATE_PTC=10", "UPDATE_PTC", "the nearest valid one is `UPDATE_PCT`"),
-        ("destroy", "unit", "SCALE=12X", "SCALE", "not a size"),
-        ("run", "much", "UPDATE_PCT=101", "UPDATE_PCT", "from 0 to 100"),
-        (
-            "run",
-            "substitution",
-            &format!("SCALE=$({touch})"),
-            "SCALE",
-            "contains $, which only a shell",
-        ),
-        (
-            "setup",
-            "backquotes",
-            &format!("SCALE=`{touch}`"),
-            "SCALE",
-            "contains `, which only a shell",
-        ),
-        (
-            "run",
-            "semicolon",
-            &format!("SCALE=8M; {touch}"),
-            "SCALE",
-            "contains ;, which only a shell",
-        ),
-        (
-            "destroy",
-            "quoted",
-            &format!("CONNECT_STRING=\"$({touch})\""),
-            "CONNECT_STRING",
-            "contains $",
-        ),
-    ] {
-        let conf = format!("{name}.conf");
-        // The line's number counts comments and blank lines.
-        db.write(&conf, &format!("# ours\n\nNUM_SCHEMAS=1\n{line}\n"));
-        let at = format!("{conf}:4: {key}");
-        let refused = unchanged(db, &[command, "--config", &conf]);
-        refused.assert_refused(USAGE, &[&at, result]);
-        assert_eq!(refused.out, "");
-        assert!(!marker.exists(), "{line} was executed");
+        let wrong = unchanged(db, &[command, "--config", "key.conf"]);
+        let nearest = "the nearest valid one is `UPDATE_PCT`";
+        wrong.assert_refused(USAGE, &["key.conf:4: UPDATE_PTC", nearest]);
+        assert_eq!(wrong.out, "");
     }
 }
 

@@ -243,23 +243,6 @@ fn an_error_in_a_treatment_names_the_file() {
 }
 
 #[test]
-fn six_blocks_find_a_large_effect() {
-    let dir = Workdir::new();
-    let dsn = fresh_database(shared_primary(INSTALLED));
-    // The wait is the server's own, so the effect does not depend on the disk.
-    let conditions = [("prompt", ""), ("late", "commit_delay = 100000, commit_siblings = 0")];
-    let keys = "blocks = 6\nduration = \"600ms\"\naa = false\nseed = 1";
-    dir.compare(&experiment(&dsn, keys, "", &conditions)).expect(0, &["late"]);
-    let analysis = dir.analysis();
-    let primary = analysis["comparisons"].as_array().unwrap().iter().find(|c| c["primary"] == true);
-    let primary = primary.unwrap();
-    assert_eq!(primary["verdict"], "slower", "{primary}");
-    assert!(primary["high"].as_f64().unwrap() < 1.0);
-    assert!(primary["p"].as_f64().unwrap() < 0.05);
-    assert_eq!(primary["blocks"], 6);
-}
-
-#[test]
 fn an_invalid_treatment_is_refused_before_anything_changes() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let cases = [
@@ -291,16 +274,4 @@ fn an_invalid_treatment_is_refused_before_anything_changes() {
         assert!(dir.journals().is_empty());
         assert_eq!(auto_conf(&dsn, "checkpoint_timeout"), None);
     }
-}
-
-#[test]
-fn results_are_not_written_over() {
-    let dir = Workdir::new();
-    let dsn = fresh_database(shared_primary(INSTALLED));
-    let text = experiment(&dsn, "blocks = 1\nduration = \"100ms\"\naa = false", "", &[("a", "")]);
-    dir.compare(&text).expect(0, &[]);
-    let before = fs::read_to_string(dir.out().join("trials.jsonl")).unwrap();
-    dir.compare(&text).expect(7, &["out"]);
-    assert_eq!(fs::read_to_string(dir.out().join("trials.jsonl")).unwrap(), before);
-    dir.pgio(&["report", "nowhere"]).expect(7, &["nowhere"]);
 }

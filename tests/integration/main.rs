@@ -43,7 +43,6 @@ mod loading_many;
 mod mail;
 mod managed;
 mod page;
-mod planning_pilot;
 mod planted;
 mod private_cluster;
 mod processes;

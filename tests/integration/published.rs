@@ -106,28 +106,6 @@ fn the_published_result_is_compared_with_a_later_one() {
 }
 
 #[test]
-fn two_experiments_without_a_common_condition_are_not_compared() {
-    let dir = published();
-    let temp = tempfile::tempdir().unwrap();
-    let (a, b) = (dir.to_str().unwrap(), temp.path().to_str().unwrap());
-    for name in ["manifest.json", "trials.jsonl"] {
-        let text = fs::read_to_string(dir.join(name)).unwrap();
-        let text = text.replace("\"plain\"", "\"bare\"").replace("\"DRBD\"", "\"ZFS\"");
-        fs::write(temp.path().join(name), text).unwrap();
-    }
-    for format in ["text", "html", "csv", "json"] {
-        let output = pgio().args(["report", a, b, "--format", format]).output().unwrap();
-        let result = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{result}");
-        assert_eq!(output.stdout, b"", "{format}");
-        let lists = format!(
-            "the experiments have no condition in common: {a} has plain, DRBD; {b} has bare, ZFS"
-        );
-        assert!(result.contains(&lists), "{result}");
-    }
-}
-
-#[test]
 fn three_experiments_are_too_many() {
     let dir = published();
     let dir = dir.to_str().unwrap();

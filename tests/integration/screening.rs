@@ -77,26 +77,6 @@ fn effects_and_their_interaction_are_found_and_reported_from_the_record_alone() 
     assert!(page.contains("What matters here") && page.contains("high against low"));
 }
 
-/// Cells whose factors are settings of sessions take turns like other conditions.
-#[test]
-fn cells_are_woven_and_continue_after_an_interruption() {
-    let dir = Workdir::new();
-    let dsn = fresh_database(shared_primary(INSTALLED));
-    let keys = "blocks = 1\nduration = '200ms'\nweave = '100ms'\ndesign = 'one-at-a-time'";
-    // A call must be shorter than a slice.
-    let text = text(&dsn, keys, &FACTORS.replace("20000", "2000"));
-    dir.compare(&text).expect(0, &["What matters here: commits/s, 3 factors in 4 cells"]);
-    let conditions: Vec<String> =
-        dir.trials().iter().map(|t| t["place"]["condition"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(conditions.len(), 5, "{conditions:?}");
-    for name in ["all low", "all low (A/A)", "delay", "geqo", "synchronous_commit"] {
-        assert!(conditions.iter().any(|c| c == name), "{name}: {conditions:?}");
-    }
-    assert!(dir.trials().iter().all(|t| t["woven"].is_object()));
-    dir.pgio(&["compare", "--resume", "out", "--blocks", "2"]).expect(0, &[]);
-    assert_eq!(dir.trials().len(), 10);
-}
-
 #[test]
 fn a_plan_begins_with_cells_blocks_and_time_and_changes_nothing() {
     let dir = Workdir::new();
@@ -116,33 +96,4 @@ fn a_plan_begins_with_cells_blocks_and_time_and_changes_nothing() {
     let once = plan.lines().filter(|l| l.contains("changes geqo = off")).count();
     assert_eq!(once, 1, "{plan}");
     assert!(!dir.out().exists() && dir.journals().is_empty());
-}
-
-#[test]
-fn bad_factors_are_refused_in_one_sentence_and_nothing_is_changed() {
-    let dir = Workdir::new();
-    let dsn = fresh_database(shared_primary(INSTALLED));
-    let refused = |keys: &str, factors: &str, why: &str| {
-        let run = dir.compare(&text(&dsn, keys, factors)).expect(2, &[why]);
-        assert_eq!((run.err.lines().count(), run.out.as_str()), (1, ""), "{run}");
-        assert!(!dir.out().exists() && dir.journals().is_empty(), "{why}");
-    };
-    let one_level = "[[factor]]\nname = 'a'\nsetting = [1]\n";
-    refused("", one_level, "has one level instead of two");
-    let condition = "[[condition]]\nname = 'a'\n";
-    refused("", &format!("{FACTORS}{condition}"), "conflicts with [[condition]]");
-    let again = "[[factor]]\nname = 'geqo'\nsetting = ['on', 'off']\n";
-    refused("", &format!("{FACTORS}{again}"), "is the name of two factors");
-    let same = "[[factor]]\nname = 'other'\nlow = {}\nhigh = { postgres = { GEQO = 'off' } }\n";
-    refused("", &format!("{FACTORS}{same}"), "a setting belongs to one factor");
-    refused("cells_limit = 4", FACTORS, "makes 8 cells of 3 factors, but only 4 are allowed");
-    refused("design = 'half'", FACTORS, "cannot be `half`");
-    refused("design = 'full'", condition, "requires factors");
-    refused("baseline = 'delay'", FACTORS, "`delay` is not a condition");
-    refused("judge = ['delay']", FACTORS, "does not apply to design");
-    let axis = "[[axis]]\nname = 'd'\nvalues = [1, 2]\n";
-    refused("", &format!("{FACTORS}{axis}"), "conflicts with [[factor]]");
-    dir.write("plan.toml", &text(&dsn, "matters = '5%'", FACTORS));
-    dir.pgio(&["plan", "plan.toml", "--pilot", "out"])
-        .expect(2, &["plan.toml: design: plan compares conditions with a baseline"]);
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::examples::stored;
@@ -165,39 +164,6 @@ fn an_axis_of_conditions_applies_to_the_baseline_and_is_planned() {
     let measured = on["seconds"].as_f64().unwrap();
     assert!(measured > 0.0018, "{measured}");
     assert_eq!(slope("local"), Value::Null, "it does not wait for the standby");
-}
-
-#[test]
-fn an_interrupted_sweep_continues_and_another_one_is_refused() {
-    let dsn = fresh_database(shared_primary(INSTALLED));
-    let text = experiment(&dsn, &format!("{KEYS}\naa = false"), LISTS, &CONDITIONS);
-    let dir = Workdir::new();
-    let mut running = dir.start_compare(&text);
-    let path = dir.out().join("trials.jsonl");
-    let count = || fs::read_to_string(&path).map_or(0, |t| t.lines().count());
-    running.wait_until("trials are stored", || count() >= 5);
-    running.signal(Signal::INT);
-    running.wait().expect(130, &["--resume"]);
-
-    let resume = |dir: &Workdir| dir.pgio(&["compare", "experiment.toml", "--resume", "out"]);
-    dir.write("experiment.toml", &text.replace("[1, 2, 8]", "[1, 2, 16]"));
-    resume(&dir).expect(2, &["holds a different experiment", "workload.sessions"]);
-    dir.write("experiment.toml", &text);
-    resume(&dir).expect(0, &["Results: out"]);
-    let trials = dir.trials();
-    let complete = trials.iter().filter(|t| t["outcome"]["state"] == "complete");
-    let found: BTreeSet<String> =
-        complete.map(|t| format!("{} {}", t["place"]["block"], cell(t))).collect();
-    // One list at a time leaves its middle: sessions, rows.
-    let points = [(1, 1), (2, 1), (8, 1), (2, 5)]
-        .map(|(sessions, rows)| json!({ "sessions": sessions, "rows_per_transaction": rows }));
-    let mut expected = BTreeSet::new();
-    for block in [1, 2] {
-        for (name, _) in CONDITIONS {
-            expected.extend(points.iter().map(|point| format!("{block} {name} {point}")));
-        }
-    }
-    assert_eq!(found, expected, "every cell in every block");
 }
 
 #[test]

@@ -2,9 +2,8 @@
 //!
 //! [`plan`] draws the order; [`run`] is the loop over any [`run::Runner`]; [`live`] is the runner on
 //! real servers ([`target`]); [`reset`] restores the data before each trial; [`trial`] runs one trial, [`background`] the
-//! work beside it;
-//! [`judging`] decides by the analysis what to repeat and when to stop; `calibration` finds the length of
-//! woven slices.
+//! work beside it. [`results`] stores the trials, and decides with [`judging`] what to repeat and when to stop;
+//! `calibration` finds the length of woven slices.
 //!
 //! [`application`] runs an experiment file from its text to its stored results; [`doctor`] finds beforehand what
 //! would spoil them. Other commands share [`state`] (directories, ids, locks), [`connection`], [`admin`] sessions,
@@ -33,6 +32,7 @@ pub mod live;
 pub mod pace;
 pub mod plan;
 pub mod reset;
+pub mod results;
 pub mod run;
 pub mod slob;
 pub mod state;

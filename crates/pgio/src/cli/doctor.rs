@@ -41,8 +41,8 @@ pub(super) fn run(args: &Args) -> Outcome {
         ));
     }
     let scope = match &args.experiment {
-        Some(file) => Scope::of_experiment(&jobs::read(file)?, &mut output::warn)?,
-        None => Scope::of_keys(connection::read_keys(&args.source)?, &mut output::warn)?,
+        Some(file) => Scope::from_experiment(&jobs::read(file)?, &mut output::warn)?,
+        None => Scope::from_keys(connection::read_keys(&args.source)?, &mut output::warn)?,
     };
     let sections = examine(&scope);
     match args.format {

@@ -21,6 +21,8 @@ pub mod estimate;
 mod file_changes;
 mod inventory;
 mod job;
+#[cfg(test)]
+mod loop_tests;
 mod manifest;
 mod measurable;
 mod perform;
@@ -28,10 +30,10 @@ pub mod pilot;
 mod preview;
 pub mod resume;
 mod schedule;
+#[cfg(test)]
+pub(crate) mod scripted;
 mod servers;
 pub mod single;
-#[cfg(test)]
-mod test_support;
 mod validation;
 mod workload_run;
 mod workloads;

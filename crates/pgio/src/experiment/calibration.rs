@@ -314,14 +314,14 @@ mod tests {
         // It slows whatever follows it, and most of its own slices follow another condition.
         let answers = &some.tried[0].answers;
         assert_eq!(answers[0].condition, "remote_apply", "{answers:?}");
-        let of = |question| {
+        let found = |question| {
             answers
                 .iter()
                 .find(|a| a.condition == "remote_apply" && a.question == question)
                 .unwrap()
         };
-        assert!(of(CarryOverQuestion::After).high < 0.95, "{answers:?}");
-        assert!(of(CarryOverQuestion::Turns).low > 1.05, "{answers:?}");
+        assert!(found(CarryOverQuestion::After).high < 0.95, "{answers:?}");
+        assert!(found(CarryOverQuestion::Turns).low > 1.05, "{answers:?}");
     }
 
     #[test]

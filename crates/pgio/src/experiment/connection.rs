@@ -65,8 +65,8 @@ mod tests {
         let mut keys = ConnectionKeys::default();
         assert_eq!(keys.connect_string().expose(), "");
         keys.from_conf = true;
-        let of_conf = keys.connect_string();
-        assert!(!of_conf.expose().is_empty());
+        let from_conf_text = keys.connect_string();
+        assert!(!from_conf_text.expose().is_empty());
         keys = ConnectionKeys::default();
         keys.layer.dbname = Some("bench".to_owned());
         assert!(keys.connect_string().expose().contains("bench"));

@@ -43,20 +43,20 @@ impl Judge {
     /// Returns the block's trials that are complete but must not count. `cells` are in the order
     /// in which they are planned.
     pub fn invalid(&self, stored: &StoredExperiment, block: u32, cells: &[Cell]) -> Vec<Invalid> {
-        let of_block = || {
+        let in_block = || {
             let indexes = self.blocks.get(&block).into_iter().flatten();
             indexes.filter_map(|i| Some((*i, stored.trials.get(*i)?)))
         };
-        let across = self.across.checks(&stored.manifest, of_block());
+        let across = self.across.checks(&stored.manifest, in_block());
         let mut found: Vec<Invalid> = Vec::new();
-        for (index, trial) in of_block() {
+        for (index, trial) in in_block() {
             let Some(place) = &trial.place else { continue };
             let Some(cell) = cells.iter().position(|cell| place.is_in(cell)) else { continue };
             let attempt = place.attempt;
             // If attempts are equal, the later record counts, as in the analysis.
             found.retain(|i| (i.cell, i.attempt) != (cell, attempt));
-            let of_others = across.iter().filter(|(i, _)| *i == index).map(|(_, check)| check);
-            let all = trial.checks.iter().chain(of_others);
+            let across_block = across.iter().filter(|(i, _)| *i == index).map(|(_, check)| check);
+            let all = trial.checks.iter().chain(across_block);
             let bad: Vec<&Check> = all.filter(|c| c.verdict == CheckVerdict::Invalid).collect();
             if trial.outcome == Outcome::Complete && !bad.is_empty() {
                 let checks = bad.iter().map(|c| c.id.clone()).collect();
@@ -144,11 +144,11 @@ impl WidthChecks {
 
 /// Returns for each cell its baseline: the baseline's cell at the same point, for a baseline itself.
 pub fn baselines(cells: &[Cell], baseline: &str) -> Vec<usize> {
-    let of = |(at, cell): (usize, &Cell)| {
+    let find_baseline = |(at, cell): (usize, &Cell)| {
         let same = |other: &Cell| other.condition == baseline && other.point == cell.point;
         cells.iter().position(same).unwrap_or(at)
     };
-    cells.iter().enumerate().map(of).collect()
+    cells.iter().enumerate().map(find_baseline).collect()
 }
 
 /// Returns the stored trials of these cells.

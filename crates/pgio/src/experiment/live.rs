@@ -22,40 +22,31 @@ use super::admin::beside_warning;
 use super::background::{Background, Neighbor, RunningBackground, WindowStart};
 use super::error::LiveError;
 use super::event::Event;
-use super::judging;
 use super::plan::{Planned, trial_seed};
 use super::reset::{self, ResetEvent};
+use super::results::{Results, place};
 use super::run::{Decision, Invalid, Runner};
 use super::target::{ResetPlan, Target};
-use super::trial::{self, OutputFiles, Request, WovenBlock};
-use super::trial_checks;
-use crate::config::experiment::{HostSpec, Rules};
+use super::trial::{self, Request, WovenBlock};
+use crate::config::experiment::HostSpec;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::treatment::journal::Journal;
 use crate::treatment::{self, InForce, Resource, TreatmentError};
 use crate::workload::Generator;
 use pgio_connect::interrupt;
-use pgio_report::analysis;
-use pgio_report::analysis::width;
 use pgio_results::Warning;
 use pgio_results::change::Change;
-use pgio_results::checks::{self, DATA_DRIFT};
-use pgio_results::model::{Outcome, Trial, TrialPosition};
-use pgio_results::series::Series;
-use pgio_results::store::{Appended, Store, StoredExperiment};
-use pgio_results::sweep::Cell;
+use pgio_results::model::{Outcome, Trial};
 
 /// An experiment on real servers.
 pub struct Live<'a> {
     pub run_id: String,
-    pub experiment: String,
     pub targets: BTreeMap<String, Target>,
     /// Connected hosts.
     pub hosts: Hosts,
     /// How hosts are reached, for the journal.
     pub host_specs: BTreeMap<String, HostSpec>,
-    pub cells: Vec<LiveCell>,
     /// Filled by [`Live::check`].
     pub checked: CheckedCells,
     /// Treatments in force during the current trial.
@@ -68,40 +59,28 @@ pub struct Live<'a> {
     pub workload: String,
     pub seed: u64,
     pub warmup: Duration,
-    pub rules: Rules,
     pub journal: Journal,
     /// Tables that workloads create in a database of the user's, by target.
     pub table_journals: BTreeMap<String, Journal>,
     /// The directory of such journals.
     pub table_journal_dir: PathBuf,
-    /// Created only after `check`: a refused experiment creates no directory.
-    pub store: Option<Store>,
-    /// Samples of the trial to be stored next.
-    pub series: Option<Series>,
-    /// Output of its program, and of those beside it.
-    pub output: OutputFiles,
-    /// Stored results, for judging.
-    pub stored: StoredExperiment,
-    /// The judged part of the stored results.
-    pub judge: judging::Judge,
-    /// Schedule for checking the intervals.
-    pub width_checks: judging::WidthChecks,
     pub stop: Stop,
     /// Which processes generate the load of each target; those not named: this one alone.
     pub generators: BTreeMap<String, Generator>,
-    pub observe: &'a mut dyn FnMut(Event<'_>),
+    /// What the loop stores and decides; needs no server.
+    pub results: Results<'a>,
 }
 
 impl std::fmt::Debug for Live<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Live({})", self.experiment)
+        write!(f, "Live({})", self.results.experiment)
     }
 }
 
 impl Live<'_> {
     /// Returns resources that may be changed, as far as known before the checks.
     pub fn touched_before_check(&mut self) -> BTreeSet<Resource> {
-        touched_before_check(&self.cells, &mut self.targets, &self.hosts, &self.stop)
+        touched_before_check(&self.results.cells, &mut self.targets, &self.hosts, &self.stop)
     }
 
     /// Runs [`check`] for all cells. Returns the resources whose changes must be undone even
@@ -109,8 +88,9 @@ impl Live<'_> {
     pub fn check(&mut self) -> Result<BTreeSet<Resource>, LiveError> {
         let neighbors: Vec<Neighbor<'_>> =
             self.background.iter().map(Background::neighbor).collect();
-        let (hosts, rules, stop) = (&self.hosts, &self.rules, &self.stop);
-        self.checked = check(&self.cells, &mut self.targets, hosts, rules, &neighbors, stop)?;
+        let (hosts, rules, stop) = (&self.hosts, &self.results.rules, &self.stop);
+        self.checked =
+            check(&self.results.cells, &mut self.targets, hosts, rules, &neighbors, stop)?;
         Ok(touched(&self.targets))
     }
 
@@ -126,7 +106,8 @@ impl Live<'_> {
 
     /// Notes the tables that workloads will create, for `undo`, before they are created.
     pub fn journal_tables(&mut self) -> Result<(), LiveError> {
-        let (dir, run_id, experiment) = (&self.table_journal_dir, &self.run_id, &self.experiment);
+        let (dir, run_id, experiment) =
+            (&self.table_journal_dir, &self.run_id, &self.results.experiment);
         workload_tables::journal_tables(
             &self.targets,
             dir,
@@ -159,7 +140,7 @@ impl Live<'_> {
             all = all.and(journal.finish());
         }
         all.map_err(|source| LiveError::Treatment {
-            condition: self.experiment.clone(),
+            condition: self.results.experiment.clone(),
             source: Box::new(source.into()),
         })
     }
@@ -172,7 +153,7 @@ impl Live<'_> {
         mut in_force: Vec<Vec<Box<dyn InForce>>>,
         title: &str,
     ) -> Vec<Trial> {
-        let cells = &self.cells;
+        let cells = &self.results.cells;
         let first = &cells[shared[0].cell];
         let target = self.targets.get_mut(&first.target).expect("conditions name known targets");
         let declared: Vec<Vec<Change>> =
@@ -192,7 +173,7 @@ impl Live<'_> {
             let prepared = self.checked.prepared[planned.cell].iter();
             Request {
                 run_id: &self.run_id,
-                place: Some(place(&self.experiment, cell, planned)),
+                place: Some(place(&self.results.experiment, cell, planned)),
                 params: &target.params,
                 server: &target.server,
                 workload: &target.workloads[cell.work],
@@ -200,7 +181,7 @@ impl Live<'_> {
                 reads_settings: self.checked.any_session_settings,
                 session_settings: prepared.flat_map(|p| p.session_settings()).collect(),
                 warmup: self.warmup,
-                checkpoint: self.rules.checkpoint,
+                checkpoint: self.results.rules.checkpoint,
                 seed,
                 stop: &self.stop,
                 sources: target.sources.as_ref(),
@@ -212,7 +193,7 @@ impl Live<'_> {
             }
         });
         let requests: Vec<Request<'_>> = requests.collect();
-        let observe = &mut *self.observe;
+        let observe = &mut *self.results.observe;
         let mut progress = |progress| {
             window.note(&progress);
             observe(Event::Progress { condition: title, progress });
@@ -221,28 +202,26 @@ impl Live<'_> {
         let mut trials = match requests.as_slice() {
             [request] => {
                 let measured = trial::run(request, &mut in_force[0], admin, &mut progress);
-                (self.series, self.output) = (measured.series, measured.output);
+                (self.results.series, self.results.output) = (measured.series, measured.output);
                 vec![measured.trial]
             }
             _ => {
                 let slice = self.checked.weave.expect("only woven trials share a window");
                 let block = WovenBlock { requests, slice };
                 let measured = trial::run_woven(&block, &mut in_force, admin, &mut progress);
-                self.series = measured.series;
+                self.results.series = measured.series;
                 measured.trials
             }
         };
         if let [trial] = trials.as_mut_slice() {
-            let number = self.stored.trials.len() + 1;
+            let number = self.results.stored.trials.len() + 1;
             if let Outcome::Failed { error } = &mut trial.outcome {
-                error.push_str(&trial::full_output(&self.output, number));
+                error.push_str(&trial::full_output(&self.results.output, number));
             }
-            self.output.extend(neighbors.finish(window, &self.stop, number, trial));
+            self.results.output.extend(neighbors.finish(window, &self.stop, number, trial));
         }
         for (planned, trial) in shared.iter().zip(&mut trials) {
-            let device = target.device.as_deref();
-            finish_trial(trial, device, &cells[planned.cell], &self.rules);
-            (self.observe)(Event::Ended { planned, trial });
+            self.results.end(planned, trial, target.device.as_deref());
         }
         // What is in force lasts until it is undone.
         self.in_force = in_force.into_iter().flatten().collect();
@@ -255,38 +234,11 @@ impl Live<'_> {
     }
 }
 
-fn place(experiment: &str, cell: &LiveCell, planned: &Planned) -> TrialPosition {
-    TrialPosition {
-        experiment: experiment.to_owned(),
-        condition: cell.cell.condition.clone(),
-        block: planned.block,
-        position: planned.position,
-        attempt: planned.attempt,
-        point: cell.cell.point.clone(),
-    }
-}
-
-/// Adds to a record what only the experiment knows.
-fn finish_trial(trial: &mut Trial, device: Option<&str>, cell: &LiveCell, rules: &Rules) {
-    let added = cell.treatments.iter().filter_map(|t| t.declared().round_trip);
-    let added = added.map(|d| d.as_secs_f64()).reduce(|a, b| a + b);
-    // Each server of a joint window has probes of its own, and the same treatments.
-    let servers = trial.targets.values_mut().filter_map(|target| target.telemetry.as_mut());
-    let all = trial.telemetry.iter_mut().chain(servers);
-    all.filter_map(|t| t.probes.as_mut()).for_each(|probes| probes.link_seconds = added);
-    if let (Some(device), Outcome::Complete) = (device, &trial.outcome) {
-        trial.checks.push(trial_checks::storage(trial, device));
-    }
-    for check in &mut trial.checks {
-        checks::tolerate(check, &rules.tolerate);
-    }
-}
-
 impl Runner for Live<'_> {
     type Error = LiveError;
 
     fn reset(&mut self, planned: &Planned) -> Result<(), LiveError> {
-        let cell = &self.cells[planned.cell];
+        let cell = &self.results.cells[planned.cell];
         let title = cell.title.clone();
         let names: Vec<String> = cell.targets().cloned().collect();
         for name in &names {
@@ -295,10 +247,10 @@ impl Runner for Live<'_> {
             if matches!(target.reset, ResetPlan::Checkpoint) {
                 continue;
             }
-            (self.observe)(Event::Resets { planned, condition: &title });
+            (self.results.observe)(Event::Resets { planned, condition: &title });
             let (dir, run_id) = (&self.table_journal_dir, &self.run_id);
             let journal = workload_tables::reset_journal(dir, run_id, name, target)?;
-            let observe = &mut *self.observe;
+            let observe = &mut *self.results.observe;
             reset::perform(target, run_id, journal, &self.stop, &mut |event| match event {
                 ResetEvent::Loads => observe(Event::Resets { planned, condition: &title }),
                 ResetEvent::Warns(warning) => observe(Event::Warns(&warning)),
@@ -308,11 +260,9 @@ impl Runner for Live<'_> {
     }
 
     fn put_in_force(&mut self, planned: &Planned) -> Result<(), LiveError> {
-        let names: Vec<String> = self.cells[planned.cell].targets().cloned().collect();
+        let names: Vec<String> = self.results.cells[planned.cell].targets().cloned().collect();
         names.iter().try_for_each(|name| self.reconnect(name))?;
-        let cell = &self.cells[planned.cell];
-        let alone = std::slice::from_ref(planned);
-        (self.observe)(Event::Begins { planned: alone, condition: &cell.title });
+        self.results.begin(std::slice::from_ref(planned));
         names.iter().try_for_each(|name| self.force(planned.cell, name))
     }
 
@@ -321,11 +271,11 @@ impl Runner for Live<'_> {
     }
 
     fn weave(&mut self, shared: &[Planned]) -> Result<Vec<Trial>, LiveError> {
-        let name = self.cells[shared[0].cell].target.clone();
+        let name = self.results.cells[shared[0].cell].target.clone();
         self.reconnect(&name)?;
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let title = format!("{} conditions", shared.len());
-        (self.observe)(Event::Begins { planned: shared, condition: &title });
+        self.results.begin(shared);
         let mut in_force = Vec::new();
         for planned in shared {
             let mut control = Controlled::new(target);
@@ -335,7 +285,7 @@ impl Runner for Live<'_> {
             // These treatments change nothing but settings of sessions: there are no steps to undo.
             treatment::put_in_force(prepared, &mut context, &mut self.journal, &mut own).map_err(
                 |source| LiveError::Treatment {
-                    condition: self.cells[planned.cell].title.clone(),
+                    condition: self.results.cells[planned.cell].title.clone(),
                     source: Box::new(source),
                 },
             )?;
@@ -345,43 +295,25 @@ impl Runner for Live<'_> {
     }
 
     fn run_trial(&mut self, planned: &Planned) -> Trial {
-        if !self.cells[planned.cell].further_targets.is_empty() {
+        if !self.results.cells[planned.cell].further_targets.is_empty() {
             return self.joint_trial(planned);
         }
-        let title = self.cells[planned.cell].title.clone();
+        let title = self.results.cells[planned.cell].title.clone();
         let in_force = std::mem::take(&mut self.in_force);
         let mut trials = self.measure(&[*planned], vec![in_force], &title);
         let mut trial = trials.pop().expect("one trial was planned");
         if self.compares_servers() {
-            self.add_own_metrics(&mut trial, &self.cells[planned.cell].target);
+            self.add_own_metrics(&mut trial, &self.results.cells[planned.cell].target);
         }
         trial
     }
 
     fn store(&mut self, trial: &Trial) -> Result<(), LiveError> {
-        let store = self.store.as_mut().expect("the loop begins only after the store is made");
-        let (series, output) = (self.series.take(), std::mem::take(&mut self.output));
-        let output: Vec<(&str, &str)> =
-            output.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
-        let Appended { mut trial, left_out } =
-            store.append_with(trial, series.as_ref(), &output)?;
-        self.judge.add(&self.stored.manifest, self.stored.trials.len(), &trial);
-        let computes_intervals = self.rules.precision.is_some();
-        judging::keep_judged(&mut trial, computes_intervals);
-        trial.share_environment(self.stored.trials.iter().rev().take(self.cells.len()));
-        // What a run keeps of its trials must not grow with their number.
-        let block = |trial: &Trial| trial.place.as_ref().map(|place| place.block);
-        let last = self.stored.trials.last().and_then(block);
-        if !computes_intervals && last != block(&trial) {
-            let over = self.stored.trials.iter_mut().rev();
-            over.take_while(|trial| block(trial) == last).for_each(judging::keep_place);
-        }
-        self.stored.trials.push(trial);
-        left_out.map_or(Ok(()), |error| Err(error.into()))
+        Ok(self.results.store(trial)?)
     }
 
     fn undo(&mut self, planned: &Planned) -> Result<(), LiveError> {
-        let names: Vec<String> = self.cells[planned.cell].targets().cloned().collect();
+        let names: Vec<String> = self.results.cells[planned.cell].targets().cloned().collect();
         let mut all = Ok(());
         // Undo on the first server last: it holds what all of them share. After an error, the others are still
         // undone.
@@ -407,37 +339,18 @@ impl Runner for Live<'_> {
     }
 
     fn invalid_trials(&mut self, block: u32) -> Vec<Invalid> {
-        let cells: Vec<Cell> = self.cells.iter().map(|cell| cell.cell.clone()).collect();
-        self.judge.invalid(&self.stored, block, &cells)
+        self.results.invalid_trials(block)
     }
 
     fn outgrown(&mut self, block: u32) -> Option<String> {
-        let invalid = self.invalid_trials(block).into_iter();
-        invalid.filter(|i| i.checks.iter().any(|id| id == DATA_DRIFT)).map(|i| i.why).next_back()
+        self.results.outgrown(block)
     }
 
     fn is_precise(&mut self, last: bool) -> bool {
-        let Some(precision) = self.rules.precision else { return true };
-        let block = self.stored.trials.iter().rev().find_map(|t| t.place.as_ref()).map(|p| p.block);
-        if !last && !self.width_checks.is_due(block.unwrap_or(0)) {
-            return false;
-        }
-        // With one condition there is no effect to estimate.
-        let Some(width) = width::width(&analysis::primary_comparisons(&self.stored)) else {
-            return true;
-        };
-        self.width_checks.schedule_next(block.unwrap_or(0), &width, precision);
-        (self.observe)(Event::WidthChecked { width: &width, precision });
-        width.is_within(precision)
+        self.results.is_precise(last)
     }
 
     fn report_decision(&mut self, decision: Decision<'_>) {
-        let condition = match decision {
-            Decision::Repeats { planned, .. }
-            | Decision::RepeatsBaseline { planned }
-            | Decision::Excludes { planned, .. } => self.cells[planned.cell].title.as_str(),
-            Decision::FurtherBlock { .. } => "",
-        };
-        (self.observe)(Event::Decided { decision, condition });
+        self.results.report_decision(decision);
     }
 }

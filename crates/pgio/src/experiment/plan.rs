@@ -78,8 +78,8 @@ pub fn trial_seed(seed: u64, workload: &str, cell: &Cell, block: u32, attempt: u
     let point = serde_json::to_string(&cell.point).expect("names and plain values serialize");
     // No name holds the separator, so no two cells share a text.
     let purpose = ["work", workload, &cell.condition, &point].join("\0");
-    let of_block = derive(seed, &purpose, u64::from(block));
-    derive(of_block, "attempt", u64::from(attempt)) >> 11
+    let block_seed = derive(seed, &purpose, u64::from(block));
+    derive(block_seed, "attempt", u64::from(attempt)) >> 11
 }
 
 #[cfg(test)]

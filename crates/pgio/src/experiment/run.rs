@@ -184,9 +184,9 @@ impl StoredAttempts {
 
     /// Returns the last attempt of each cell of the block.
     fn last_attempts(&self, block: u32) -> BTreeMap<usize, LastAttempt> {
-        let of_block = self.0.range((block, 0, 0)..=(block, usize::MAX, u32::MAX));
+        let attempts = self.0.range((block, 0, 0)..=(block, usize::MAX, u32::MAX));
         let mut last: BTreeMap<usize, LastAttempt> = BTreeMap::new();
-        for ((_, cell, attempt), complete) in of_block {
+        for ((_, cell, attempt), complete) in attempts {
             let before = last.get(cell).map_or(0, |last| last.completed);
             let completed = before + u32::from(*complete);
             // Attempts ascend, so the last one stays.
@@ -197,8 +197,8 @@ impl StoredAttempts {
 
     /// Has the burn-in repeated if trials are left: the server that it warmed up is gone.
     pub fn expire_burn_in(&mut self) {
-        let of_burn_in = (BURN_IN_BLOCK, 0, 0)..=(BURN_IN_BLOCK, usize::MAX, u32::MAX);
-        self.0.range_mut(of_burn_in).for_each(|(_, complete)| *complete = false);
+        let burn_ins = (BURN_IN_BLOCK, 0, 0)..=(BURN_IN_BLOCK, usize::MAX, u32::MAX);
+        self.0.range_mut(burn_ins).for_each(|(_, complete)| *complete = false);
     }
 }
 

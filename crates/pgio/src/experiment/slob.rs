@@ -91,13 +91,13 @@ pub fn refuse_published(
 
 /// Returns the settings from the given keys, with the loaded data set as defaults.
 pub fn settings_on(mark: &Mark, layer: Layer) -> Result<SlobSettings, ResolveError> {
-    let of_mark = Layer {
+    let marked = Layer {
         scale: mark.scale.parse().ok(),
         num_schemas: Some(mark.tables),
         filler_width: Some(mark.layout.filler_width),
         ..Layer::default()
     };
-    SlobSettings::resolve(layer.over(of_mark))
+    SlobSettings::resolve(layer.over(marked))
 }
 
 /// Returns warnings about work that probably measures something unintended.

@@ -109,13 +109,13 @@ pub(super) fn flushes(trial: &Trial, hosts: &BTreeMap<String, HostUse>) -> Optio
 /// A treatment finds its evidence by the names that it gave, which the common record prefixes with the server. Two
 /// servers may use the same names for different hosts, so each is judged by its own evidence alone.
 fn treatment_checks(trial: &mut Trial, servers: &[ServerTreatments<'_>]) -> Vec<Check> {
-    let of_all = std::mem::take(&mut trial.evidence);
+    let evidence = std::mem::take(&mut trial.evidence);
     let mut found = Vec::new();
     for server in servers {
         trial.evidence = server.evidence.to_vec();
         found.extend(server.treatments.iter().flat_map(|t| t.judge(trial)));
     }
-    trial.evidence = of_all;
+    trial.evidence = evidence;
     found
 }
 
@@ -442,8 +442,8 @@ mod tests {
         let servers =
             own.each_ref().map(|evidence| ServerTreatments { evidence, treatments: &treatments });
         judge_shared(&mut trial, &[], &servers);
-        let of_link = trial.checks.iter().filter(|check| check.id == "link");
-        assert_eq!(of_link.map(|check| check.message.as_str()).collect::<Vec<_>>(), ["7", "9"]);
+        let links = trial.checks.iter().filter(|check| check.id == "link");
+        assert_eq!(links.map(|check| check.message.as_str()).collect::<Vec<_>>(), ["7", "9"]);
         assert_eq!(trial.evidence[1].what, "b: packets through eth1", "the record keeps its names");
     }
 

@@ -132,8 +132,8 @@ fn beside(spec: &BackgroundSpec, source: OpenError) -> OpenError {
 /// A standby has its primary's system identifier, and may have its port as well, but connections of its own.
 fn identity_of(admin: &mut Client, server: &Server) -> Result<Resource, OpenError> {
     let identity = server::identity(admin).map_err(LiveError::from)?;
-    let of_standby = if server.is_standby { ", a standby" } else { "" };
-    Ok(Resource::server(&format!("{identity}{of_standby}")))
+    let standby = if server.is_standby { ", a standby" } else { "" };
+    Ok(Resource::server(&format!("{identity}{standby}")))
 }
 
 /// Prepares the work on the server of `admin`; `load` as in [`WorkPlace`].
@@ -231,8 +231,8 @@ pub(super) fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::application::scripted::{COMMITS, job};
     use crate::experiment::application::servers;
-    use crate::experiment::application::test_support::{COMMITS, job};
     use crate::pg::words;
 
     /// Checks background work with these keys on this target.

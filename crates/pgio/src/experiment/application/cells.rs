@@ -120,7 +120,7 @@ fn json(value: &toml::Value) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::application::test_support::{COMMITS, first, job};
+    use crate::experiment::application::scripted::{COMMITS, first, job};
 
     #[test]
     fn without_axes_cells_are_conditions_and_the_twin_follows_its_baseline() {
@@ -133,7 +133,7 @@ mod tests {
         );
         assert_eq!(baseline_cell(&job.experiment, &cells), 0);
         assert!(sweep(&job.experiment, spec).unwrap().is_none());
-        let plain = first(&crate::experiment::application::test_support::job(
+        let plain = first(&crate::experiment::application::scripted::job(
             &COMMITS.replace("seed = 7", "aa = false"),
         ))
         .1;

@@ -164,7 +164,7 @@ pub(super) fn start(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::application::test_support::job;
+    use crate::experiment::application::scripted::job;
 
     #[test]
     fn each_judged_metric_of_a_command_can_be_combined() {

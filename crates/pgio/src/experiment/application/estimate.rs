@@ -178,12 +178,12 @@ pub fn estimate_workload(
     cells: &[LiveCell],
     blocks: u32,
 ) -> Option<Estimate> {
-    let of_block = cells.iter().map(|cell| estimate_trial(job, workload, cell));
-    let of_block: Vec<Estimate> = of_block.collect::<Option<_>>()?;
+    let block = cells.iter().map(|cell| estimate_trial(job, workload, cell));
+    let block: Vec<Estimate> = block.collect::<Option<_>>()?;
     let burns_in = job.experiment.burns_in(workload);
-    let burn_in = of_block.first().copied().filter(|_| burns_in).unwrap_or_default();
-    let of_block = of_block.into_iter().fold(Estimate::default(), Estimate::plus);
-    Some(of_block.times(blocks).plus(burn_in).plus(estimate_start(job, workload)))
+    let burn_in = block.first().copied().filter(|_| burns_in).unwrap_or_default();
+    let block = block.into_iter().fold(Estimate::default(), Estimate::plus);
+    Some(block.times(blocks).plus(burn_in).plus(estimate_start(job, workload)))
 }
 
 /// Estimates the start: private clusters and the data sets loaded there.
@@ -225,7 +225,7 @@ fn data_size(job: &Job, spec: &WorkloadSpec, target: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::application::test_support::{COMMITS, first, job};
+    use crate::experiment::application::scripted::{COMMITS, first, job};
 
     #[test]
     fn a_trial_takes_its_windows_and_what_its_condition_costs() {
@@ -233,12 +233,12 @@ mod tests {
             "{COMMITS}[[condition]]\nname = 'restarted'\npostgres = {{ wal_buffers = '8MB' }}\n"
         ));
         let (spec, cells) = first(&job);
-        let of = |title: &str| {
+        let estimated = |title: &str| {
             let cell = cells.iter().find(|c| c.title == title).unwrap();
             estimate_trial(&job, spec, cell).unwrap()
         };
-        assert_eq!(of("local").total(), Duration::from_secs(2 + 10) + OVERHEAD);
-        let restarts = of("restarted").total() - of("local").total();
+        assert_eq!(estimated("local").total(), Duration::from_secs(2 + 10) + OVERHEAD);
+        let restarts = estimated("restarted").total() - estimated("local").total();
         assert!(restarts >= RESTART, "{restarts:?}");
         assert_eq!(estimate_start(&job, spec).total(), PRIVATE_CLUSTER);
     }

@@ -263,7 +263,7 @@ fn common_setting<'a>(one: &'a Factor, other: &Factor) -> Option<&'a Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::application::test_support::{COMMITS, job, try_job};
+    use crate::experiment::application::scripted::{COMMITS, job, try_job};
     use pgio_results::change::Change;
 
     #[test]

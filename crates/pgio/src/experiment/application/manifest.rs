@@ -43,8 +43,8 @@ pub(super) fn environment_of(
 
 /// Returns the primary metric: the file's, else the workload's default.
 pub(super) fn primary_of(job: &Job, targets: &BTreeMap<String, target::Target>) -> String {
-    let of_workload = || Some(targets.values().next()?.workloads.first()?.info().primary_metric);
-    job.experiment.primary.clone().or_else(of_workload).unwrap_or_default()
+    let default = || Some(targets.values().next()?.workloads.first()?.info().primary_metric);
+    job.experiment.primary.clone().or_else(default).unwrap_or_default()
 }
 
 /// Makes the manifest of one workload; `rules` are the file's with the workload's own reset.
@@ -122,13 +122,13 @@ pub(super) fn stored_text(job: &Job, params: &BTreeMap<String, ConnectParams>) -
     let mut secrets: Vec<Secret> = params.values().filter_map(|p| p.password.clone()).collect();
     for (name, target) in &job.experiment.targets {
         let Target::Server { dsn, .. } = target else { continue };
-        let of_dsn = pgio_connect::secrets(dsn.expose());
+        let dsn_secrets = pgio_connect::secrets(dsn.expose());
         // The file spells such a dsn with escapes, so that it is not found below.
-        if !of_dsn.is_empty() && !job.text.contains(dsn.expose()) {
+        if !dsn_secrets.is_empty() && !job.text.contains(dsn.expose()) {
             return NOT_STORED.to_owned();
         }
-        let has_secret = !of_dsn.is_empty() || pgio_connect::names_secret(dsn.expose());
-        secrets.extend(of_dsn);
+        let has_secret = !dsn_secrets.is_empty() || pgio_connect::names_secret(dsn.expose());
+        secrets.extend(dsn_secrets);
         if let Some(params) = params.get(name)
             && (has_secret || params.password.is_some())
         {
@@ -204,7 +204,7 @@ fn describe_standby(standby: &StandbyTarget) -> Change {
 mod tests {
     use super::*;
     use crate::experiment::application::cells;
-    use crate::experiment::application::test_support::{COMMITS, first, job};
+    use crate::experiment::application::scripted::{COMMITS, first, job};
     use crate::experiment::connection;
 
     fn manifest_of(text: &str) -> Manifest {

@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn slob_measures_the_calls_of_its_mix() {
-        let of = |name: &str, layers: &[Layer]| {
+        let found = |name: &str, layers: &[Layer]| {
             obstacle(WorkloadKind::Slob, layers, metrics::definition(name).unwrap()).is_none()
         };
         let [reads, updates, turnover, scans] =
@@ -135,17 +135,17 @@ mod tests {
                 .map(|layer| [layer]);
         for name in ["commits_per_second", "commit_latency_p99"] {
             assert_eq!(
-                [&reads, &updates, &turnover, &scans].map(|l| of(name, l)),
+                [&reads, &updates, &turnover, &scans].map(|l| found(name, l)),
                 [false, true, true, false]
             );
         }
-        assert_eq!([&reads, &updates].map(|l| of("update_latency_p99", l)), [false, true]);
-        assert_eq!([&reads, &updates].map(|l| of("read_latency_p99", l)), [true, false]);
-        assert_eq!([&reads, &scans].map(|l| of("scan_latency_p99", l)), [false, true]);
-        assert_eq!([&reads, &scans].map(|l| of("block_visits_per_second", l)), [true, false]);
-        assert_eq!([&reads, &turnover].map(|l| of("inserts_per_second", l)), [false, true]);
+        assert_eq!([&reads, &updates].map(|l| found("update_latency_p99", l)), [false, true]);
+        assert_eq!([&reads, &updates].map(|l| found("read_latency_p99", l)), [true, false]);
+        assert_eq!([&reads, &scans].map(|l| found("scan_latency_p99", l)), [false, true]);
+        assert_eq!([&reads, &scans].map(|l| found("block_visits_per_second", l)), [true, false]);
+        assert_eq!([&reads, &turnover].map(|l| found("inserts_per_second", l)), [false, true]);
         // One point of a sweep is enough.
         let sweep = [reads, updates].concat();
-        assert!(of("commits_per_second", &sweep) && of("read_latency_p99", &sweep));
+        assert!(found("commits_per_second", &sweep) && found("read_latency_p99", &sweep));
     }
 }

@@ -153,7 +153,7 @@ fn condition_mismatches(
 mod tests {
     use super::*;
     use crate::experiment::application::manifest::manifest;
-    use crate::experiment::application::test_support::{COMMITS, first, job};
+    use crate::experiment::application::scripted::{COMMITS, first, job};
     use pgio_results::store::{self, Store};
     use pgio_results::test_support::full_trial;
 

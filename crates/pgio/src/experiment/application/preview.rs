@@ -210,7 +210,7 @@ fn treatment_changes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::application::test_support::{COMMITS, job};
+    use crate::experiment::application::scripted::{COMMITS, job};
 
     fn shown(preview: &Preview<'_>) -> Vec<String> {
         let changes = preview.workloads.iter().flat_map(|workload| &workload.changes);

@@ -143,8 +143,25 @@ impl CurrentTarget {
     }
 }
 
+/// Returns the results to which trials are added, those of an interrupted run or new ones with this manifest alone. Also
+/// returns remarks on what differs from the interrupted run.
+pub(super) fn continue_or_begin(
+    earlier: Option<(Store, StoredExperiment)>,
+    now: Manifest,
+    targets: &[CurrentTarget],
+    cells: &[LiveCell],
+) -> Result<(Option<Store>, StoredExperiment, Vec<String>), ResumeError> {
+    let Some((store, stored)) = earlier else {
+        let new =
+            StoredExperiment { manifest: now, trials: Vec::new(), torn: false, judged: false };
+        return Ok((None, new, Vec::new()));
+    };
+    let remarks = remarks(&stored, &now, targets, cells)?;
+    Ok((Some(store), stored, remarks))
+}
+
 /// Refuses another server and other work; returns other changes as remarks.
-pub(super) fn remarks(
+fn remarks(
     stored: &StoredExperiment,
     now: &Manifest,
     targets: &[CurrentTarget],
@@ -289,7 +306,7 @@ fn value_text(value: Option<&serde_json::Value>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::application::test_support::{COMMITS, first, job};
+    use crate::experiment::application::scripted::{COMMITS, first, job};
     use pgio_report::analysis::test_support::{experiment, trial};
     use pgio_results::joint::DriverPart;
 

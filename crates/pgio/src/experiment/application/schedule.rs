@@ -71,7 +71,7 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::application::test_support::{COMMITS, first, job};
+    use crate::experiment::application::scripted::{COMMITS, first, job};
     use pgio_report::analysis::test_support::{experiment, trial};
     use pgio_results::BURN_IN_BLOCK;
     use pgio_results::model::{Check, Outcome, Trial};
@@ -84,8 +84,9 @@ mod tests {
 
     /// Every trial of these blocks, as an earlier run stores it.
     fn blocks(numbers: std::ops::RangeInclusive<u32>) -> Vec<Trial> {
-        let of_block = |block| ["local", "local (A/A)", "on"].map(|name| trial(name, block, &[]));
-        numbers.flat_map(of_block).collect()
+        let whole_block =
+            |block| ["local", "local (A/A)", "on"].map(|name| trial(name, block, &[]));
+        numbers.flat_map(whole_block).collect()
     }
 
     fn remaining(text: &str, trials: Vec<Trial>) -> Vec<(u32, usize)> {

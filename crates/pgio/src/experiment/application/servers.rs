@@ -353,7 +353,7 @@ fn telemetry_sources(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::application::test_support::{COMMITS, job};
+    use crate::experiment::application::scripted::{COMMITS, job};
 
     const SERVER: &str = "dsn = 'host=h user=u dbname=d'\nhost = 'db'\nstandby_host = 'other'\n\
                           [hosts.db]\nssh = 'root@db'\n[hosts.other]\nssh = 'root@other'";

@@ -1,4 +1,4 @@
-//! Runs one workload: prepares it on its servers, begins its results, runs its trials, and closes the runner.
+//! Runs one workload: prepares it on its servers, begins its results, runs its trials, and cleans up.
 //!
 //! What can refuse the workload comes first: other runs, other servers than in the interrupted run, each
 //! condition, drivers, the length of slices. The directory of the results is created last. Next:
@@ -23,10 +23,10 @@ use crate::config::experiment::{Rules, WorkloadSpec};
 use crate::experiment::background::Background;
 use crate::experiment::error::LiveError;
 use crate::experiment::event::{Event, Observer, WorkloadBegins};
-use crate::experiment::judging::{Judge, WidthChecks};
 use crate::experiment::live::{CheckedCells, FurtherServers, Live, LiveCell};
 use crate::experiment::pace::Pace;
-use crate::experiment::run::{Ended, run as run_plan};
+use crate::experiment::results::Results;
+use crate::experiment::run::{Ended, Runner, run as run_plan};
 use crate::experiment::target::Target;
 use crate::experiment::{conflicts, state};
 use crate::host::lock::LockFile;
@@ -56,18 +56,18 @@ struct Earlier {
 }
 
 /// A workload and its trials, as far as known without a server.
-struct WorkloadPlan<'a> {
+pub(super) struct WorkloadPlan<'a> {
     spec: &'a WorkloadSpec,
     /// The directory of its results.
     dir: &'a Path,
     /// The file's rules with the workload's own reset.
-    rules: Rules,
-    schedule: Schedule,
+    pub(super) rules: Rules,
+    pub(super) schedule: Schedule,
 }
 
 impl<'a> WorkloadPlan<'a> {
     /// `earlier` holds the results of an interrupted run.
-    fn new(
+    pub(super) fn new(
         job: &Job,
         spec: &'a WorkloadSpec,
         dir: &'a Path,
@@ -78,6 +78,66 @@ impl<'a> WorkloadPlan<'a> {
         rules.reset = job.experiment.reset_of(spec).clone();
         let schedule = Schedule::new(job, spec, &rules, cells, earlier);
         WorkloadPlan { spec, dir, rules, schedule }
+    }
+
+    /// Reports that the workload begins, and the time that its trials are expected to take. `stored` is what an
+    /// interrupted run left.
+    pub(super) fn announce(
+        &self,
+        job: &Job,
+        cells: &[LiveCell],
+        stored: &StoredExperiment,
+        observe: &mut Observer<'_>,
+    ) {
+        let time =
+            |cell| estimate::estimate_trial(job, self.spec, cell).map(|estimate| estimate.total());
+        let estimates = cells.iter().map(time).collect();
+        observe(Event::WorkloadBegins(WorkloadBegins {
+            workload: self.spec,
+            dir: self.dir,
+            earlier: stored,
+            pace: Pace::new(estimates, &self.schedule.remaining),
+            // An interrupted run has the same, or was refused.
+            primary: &stored.manifest.primary_metric,
+            open_ended: self.schedule.rules.until_precise,
+        }));
+    }
+
+    /// Returns the results to which the trials are added.
+    pub(super) fn results<'o>(
+        &self,
+        job: &Job,
+        cells: Vec<LiveCell>,
+        store: Option<Store>,
+        stored: StoredExperiment,
+        observe: &'o mut Observer<'_>,
+    ) -> Results<'o> {
+        let (name, rules) = (job.name_of(self.spec), self.rules.clone());
+        Results::new(name, cells, rules, store, stored, &mut *observe)
+    }
+
+    /// Runs the trials that are left.
+    pub(super) fn run_trials<R: Runner>(&self, runner: &mut R) -> Result<Ended, R::Error> {
+        let Schedule { plan, baselines, rules, done, .. } = &self.schedule;
+        run_plan(plan, baselines, *rules, done, runner)
+    }
+
+    pub(super) fn judge_end(
+        &self,
+        ended: Ended,
+        observe: &mut Observer<'_>,
+    ) -> Result<(), RunError> {
+        match ended {
+            Ended::BlockLimit => {
+                observe(Event::BlockLimit { blocks: self.rules.max_blocks });
+                Ok(())
+            }
+            Ended::Complete | Ended::Precise => Ok(()),
+            Ended::Interrupted => Err(RunError::Interrupted),
+            Ended::Failing(error) => Err(RunError::Failing(error)),
+            Ended::Outgrown(why) => Err(RunError::Outgrown(why)),
+            Ended::NoneValid(found) => Err(RunError::NoneValid(found)),
+        }
     }
 }
 
@@ -93,7 +153,7 @@ struct Prepared {
 }
 
 impl SharedRun<'_> {
-    /// Prepares the workload on its servers, begins its results, runs its trials, and closes the runner.
+    /// Prepares the workload on its servers, begins its results, runs its trials, and cleans up.
     pub(super) fn run_workload(
         &self,
         spec: &WorkloadSpec,
@@ -110,7 +170,7 @@ impl SharedRun<'_> {
             return Ok(());
         }
         let (prepared, remarks) = self.prepare(&plan, cells, results, claims, observe)?;
-        self.announce(&plan, &prepared, observe);
+        plan.announce(self.job, &prepared.cells, &prepared.stored, observe);
         let journal_dir = state::journal_dir()?;
         let mut runner = self.runner(&plan, prepared, &journal_dir, observe)?;
         claim_and_check(&mut runner, claims)?;
@@ -119,7 +179,7 @@ impl SharedRun<'_> {
         let ran = match self.begin(&mut runner, dir, remarks) {
             Ok(new) => {
                 lock = new.or(lock);
-                Ok(run_trials(&plan.schedule, &mut runner))
+                Ok(plan.run_trials(&mut runner))
             }
             Err(error) => Err(error),
         };
@@ -128,10 +188,7 @@ impl SharedRun<'_> {
         drop(lock);
         observe(Event::WorkloadEnds { dir });
         let ended = ended.map_err(|source| self.name_remaining_changes(source, &journal_dir))?;
-        if ended == Ended::BlockLimit {
-            observe(Event::BlockLimit { blocks: plan.rules.max_blocks });
-        }
-        judge_end(ended)
+        plan.judge_end(ended, observe)
     }
 
     /// Workloads after the interruption have no results yet.
@@ -158,14 +215,8 @@ impl SharedRun<'_> {
         let background =
             background::prepare(job, plan.spec, &cells, self.servers, self.run_id, stop, observe)?;
         let manifest = self.describe(plan, &cells, &mut targets)?;
-        let (store, stored, remarks) = match earlier {
-            None => (None, empty_experiment(manifest), Vec::new()),
-            Some((store, stored)) => {
-                let now = CurrentTarget::new(&targets);
-                let remarks = resume::remarks(&stored, &manifest, &now, &cells)?;
-                (Some(store), stored, remarks)
-            }
-        };
+        let now = CurrentTarget::new(&targets);
+        let (store, stored, remarks) = resume::continue_or_begin(earlier, manifest, &now, &cells)?;
         Ok((Prepared { cells, targets, background, store, stored }, remarks))
     }
 
@@ -206,23 +257,6 @@ impl SharedRun<'_> {
         Ok(Manifest { built, ..manifest })
     }
 
-    /// Reports that the workload begins, and the time that its trials are expected to take.
-    fn announce(&self, plan: &WorkloadPlan<'_>, prepared: &Prepared, observe: &mut Observer<'_>) {
-        let time = |cell| {
-            estimate::estimate_trial(self.job, plan.spec, cell).map(|estimate| estimate.total())
-        };
-        let estimates = prepared.cells.iter().map(time).collect();
-        observe(Event::WorkloadBegins(WorkloadBegins {
-            workload: plan.spec,
-            dir: plan.dir,
-            earlier: &prepared.stored,
-            pace: Pace::new(estimates, &plan.schedule.remaining),
-            // An interrupted run has the same, or was refused.
-            primary: &prepared.stored.manifest.primary_metric,
-            open_ended: plan.schedule.rules.until_precise,
-        }));
-    }
-
     /// Makes the runner of the trials.
     fn runner<'o>(
         &self,
@@ -235,11 +269,9 @@ impl SharedRun<'_> {
         let Prepared { cells, targets, background, store, stored } = prepared;
         Ok(Live {
             run_id: self.run_id.to_owned(),
-            experiment: job.name_of(spec),
             targets,
             hosts: self.servers.values().next().map(|r| r.hosts.clone()).unwrap_or_default(),
             host_specs: job.experiment.hosts.clone(),
-            cells,
             checked: CheckedCells::default(),
             in_force: Vec::new(),
             background,
@@ -247,19 +279,12 @@ impl SharedRun<'_> {
             workload: spec.name.clone(),
             seed: job.seed,
             warmup: spec.layer.warmup.unwrap_or(job.experiment.warmup),
-            rules: plan.rules.clone(),
             journal: Journal::new(journal_dir, self.run_id),
             table_journals: BTreeMap::new(),
             table_journal_dir: state::table_journal_dir()?,
-            store,
-            judge: Judge::new(&stored),
-            width_checks: WidthChecks::starting_at(plan.rules.first_check()),
-            stored,
-            series: None,
-            output: Vec::new(),
             stop: self.stop.clone(),
             generators: BTreeMap::new(),
-            observe: &mut *observe,
+            results: plan.results(job, cells, store, stored, observe),
         })
     }
 
@@ -279,17 +304,11 @@ impl SharedRun<'_> {
         dir: &Path,
         remarks: Vec<String>,
     ) -> Result<Option<LockFile>, RunError> {
-        let continues = runner.store.is_some();
+        let continues = runner.results.store.is_some();
         runner.settle_slice_length(continues)?;
         let text = stored_text(self.job, &params_of(self.servers));
-        if let Some(store) = &mut runner.store {
-            let warnings =
-                resume::record_resumption(self.job, store, &mut runner.stored, &text, remarks)?;
-            warnings.iter().for_each(|warning| (runner.observe)(Event::Warns(warning)));
-            return Ok(None);
-        }
-        runner.store = Some(Store::create(dir, &text, &runner.stored.manifest)?);
-        Ok(Some(state::lock_results(dir)?))
+        begin_results(self.job, &mut runner.results, dir, &text, remarks)?;
+        if continues { Ok(None) } else { Ok(Some(state::lock_results(dir)?)) }
     }
 
     /// Returns the error of trials, with the journal of this run if changes are still in place.
@@ -301,10 +320,21 @@ impl SharedRun<'_> {
     }
 }
 
-/// Runs the trials that are left.
-fn run_trials(schedule: &Schedule, runner: &mut Live<'_>) -> Result<Ended, LiveError> {
-    let Schedule { plan, baselines, rules, done, .. } = schedule;
-    run_plan(plan, baselines, *rules, done, runner)
+/// Creates the directory of the results, or notes in it that the run continues.
+pub(super) fn begin_results(
+    job: &Job,
+    results: &mut Results<'_>,
+    dir: &Path,
+    text: &str,
+    remarks: Vec<String>,
+) -> Result<(), RunError> {
+    if let Some(store) = &mut results.store {
+        let warnings = resume::record_resumption(job, store, &mut results.stored, text, remarks)?;
+        warnings.iter().for_each(|warning| (results.observe)(Event::Warns(warning)));
+        return Ok(());
+    }
+    results.store = Some(Store::create(dir, text, &results.stored.manifest)?);
+    Ok(())
 }
 
 /// Removes what the workload created, and the journals unless changes are still in place.
@@ -318,25 +348,11 @@ fn close(mut runner: Live<'_>) -> Result<(), RunError> {
 /// it.
 fn claim_and_check(runner: &mut Live<'_>, claims: &mut Claims) -> Result<(), RunError> {
     let touched = runner.touched_before_check();
-    conflicts::claim(&touched, claims, &runner.run_id, &runner.experiment)?;
+    conflicts::claim(&touched, claims, &runner.run_id, &runner.results.experiment)?;
     let touched = runner.check()?;
-    conflicts::claim(&touched, claims, &runner.run_id, &runner.experiment)?;
+    conflicts::claim(&touched, claims, &runner.run_id, &runner.results.experiment)?;
     for warning in runner.refuse_other_runs()? {
-        (runner.observe)(Event::Warns(&warning));
+        (runner.results.observe)(Event::Warns(&warning));
     }
     Ok(())
-}
-
-fn empty_experiment(manifest: Manifest) -> StoredExperiment {
-    StoredExperiment { manifest, trials: Vec::new(), torn: false, judged: false }
-}
-
-fn judge_end(ended: Ended) -> Result<(), RunError> {
-    match ended {
-        Ended::Complete | Ended::Precise | Ended::BlockLimit => Ok(()),
-        Ended::Interrupted => Err(RunError::Interrupted),
-        Ended::Failing(error) => Err(RunError::Failing(error)),
-        Ended::Outgrown(why) => Err(RunError::Outgrown(why)),
-        Ended::NoneValid(found) => Err(RunError::NoneValid(found)),
-    }
 }

@@ -69,7 +69,7 @@ pub(super) struct Condition {
 impl Scope {
     /// Returns what `pgio run` would use. `warn` receives what libpq would ignore in the connection
     /// parameters.
-    pub fn of_keys(
+    pub fn from_keys(
         given: ConnectionKeys,
         warn: &mut dyn FnMut(&Warning),
     ) -> Result<Scope, ConnectError> {
@@ -88,7 +88,10 @@ impl Scope {
 
     /// Returns what `pgio compare` would use. `warn` receives what libpq would ignore in the connection
     /// parameters.
-    pub fn of_experiment(job: &Job, warn: &mut dyn FnMut(&Warning)) -> Result<Scope, ConnectError> {
+    pub fn from_experiment(
+        job: &Job,
+        warn: &mut dyn FnMut(&Warning),
+    ) -> Result<Scope, ConnectError> {
         let experiment = &job.experiment;
         let targets = experiment.targets.iter().map(|(name, target)| (Some(name), Some(target)));
         // Without a target, pgio.conf or the environment names the server.
@@ -215,7 +218,7 @@ mod tests {
         );
         let job = Job::parse(&text, "x.toml", "x", ConnectionKeys::default()).unwrap();
         let mut warnings = Vec::new();
-        let scope = Scope::of_experiment(&job, &mut |warning| warnings.push(warning.to_string()));
+        let scope = Scope::from_experiment(&job, &mut |warning| warnings.push(warning.to_string()));
         (scope, warnings)
     }
 

@@ -19,29 +19,29 @@ impl Live<'_> {
     /// Calibrates the length of slices, or refuses a named one that is too short. An experiment that continues
     /// keeps its length.
     pub fn settle_slice_length(&mut self, continues: bool) -> Result<(), LiveError> {
-        match self.rules.weave {
+        match self.results.rules.weave {
             Weave::Off => {}
             Weave::Slices(slice) if !continues => self.refuse_short_slices(slice)?,
             Weave::Slices(_) => {}
             Weave::Auto if continues => {
-                let stored = self.stored.manifest.weave.as_ref();
+                let stored = self.results.stored.manifest.weave.as_ref();
                 let seconds = stored.and_then(|calibration| calibration.slice_seconds);
                 let slice = seconds.map(Duration::try_from_secs_f64).transpose();
                 self.checked.weave = slice.map_err(|_| LiveError::StoredSlice)?;
             }
             Weave::Auto => {
                 let calibration = self.calibrate()?;
-                (self.observe)(Event::Calibrated(&calibration));
+                (self.results.observe)(Event::Calibrated(&calibration));
                 self.checked.weave = calibration.slice_seconds.map(Duration::from_secs_f64);
-                self.stored.manifest.rules.weave_seconds = calibration.slice_seconds;
-                self.stored.manifest.weave = Some(calibration);
+                self.results.stored.manifest.rules.weave_seconds = calibration.slice_seconds;
+                self.results.stored.manifest.weave = Some(calibration);
             }
         }
         Ok(())
     }
 
     fn calibrate(&mut self) -> Result<Calibration, LiveError> {
-        let limit = analysis::weave_limit(&self.stored.manifest.rules);
+        let limit = analysis::weave_limit(&self.results.stored.manifest.rules);
         let obstacle = |why| Calibration { obstacle: Some(why), limit, ..Calibration::default() };
         if let Some(why) = self.checked.weave_obstacle.take() {
             return Ok(obstacle(why));
@@ -52,13 +52,13 @@ impl Live<'_> {
         };
         let duration = self.counted_time(*first);
         let conditions: Vec<String> =
-            cells.iter().map(|cell| self.cells[*cell].cell.condition.clone()).collect();
-        let baseline = &self.stored.manifest.baseline;
+            cells.iter().map(|cell| self.results.cells[*cell].cell.condition.clone()).collect();
+        let baseline = &self.results.stored.manifest.baseline;
         let baseline = conditions.iter().position(|name| name == baseline).unwrap_or(0);
-        let blocks = self.stored.manifest.blocks;
+        let blocks = self.results.stored.manifest.blocks;
         let shortest = self.shortest_slice(*first)?;
         let names = conditions.iter().map(String::as_str);
-        let settings = analysis::weave_settings(&self.stored.manifest, names);
+        let settings = analysis::weave_settings(&self.results.stored.manifest, names);
         let (conditions, settings) = (conditions.as_slice(), settings.as_slice());
         let input =
             CalibrationInput { conditions, settings, baseline, duration, blocks, limit, shortest };
@@ -69,7 +69,7 @@ impl Live<'_> {
 
     /// Returns the shortest length of slices that is tried on a cell's server.
     fn shortest_slice(&mut self, cell: usize) -> Result<Duration, LiveError> {
-        let name = self.cells[cell].target.clone();
+        let name = self.results.cells[cell].target.clone();
         self.reconnect(&name)?;
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let replication = server::replication(&mut target.admin)?;
@@ -93,7 +93,7 @@ impl Live<'_> {
             Some(call) => format!("takes {:.0} ms", call.as_secs_f64() * 1e3),
             None => "did not end".to_owned(),
         };
-        let title = &self.cells[cells[condition]].title;
+        let title = &self.results.cells[cells[condition]].title;
         let slice = slice.as_millis();
         Err(LiveError::ShortSlices(format!(
             "a slice of {slice} ms is shorter than a call, which {took} under `{title}`"
@@ -102,14 +102,14 @@ impl Live<'_> {
 
     /// Returns the cells that share a window, at the middle point of a sweep.
     fn cells_of_window(&self) -> Vec<usize> {
-        let middle = self.stored.manifest.middle();
-        let cells = self.cells.iter().enumerate();
+        let middle = self.results.stored.manifest.middle();
+        let cells = self.results.cells.iter().enumerate();
         cells.filter(|(_, cell)| cell.cell.point == *middle).map(|(at, _)| at).collect()
     }
 
     /// Returns the counted time of a cell's window.
     fn counted_time(&self, cell: usize) -> Duration {
-        let cell = &self.cells[cell];
+        let cell = &self.results.cells[cell];
         self.targets[&cell.target].workloads[cell.work].extent().time().unwrap_or_default()
     }
 
@@ -120,8 +120,8 @@ impl Live<'_> {
         counted: Duration,
         number: u64,
     ) -> Result<CalibrationPart, LiveError> {
-        (self.observe)(Event::Calibrates { slice });
-        let first = &self.cells[cells[0]];
+        (self.results.observe)(Event::Calibrates { slice });
+        let first = &self.results.cells[cells[0]];
         let (name, work) = (first.target.clone(), first.work);
         self.reconnect(&name)?;
         let target = self.targets.get_mut(&name).expect("conditions name known targets");

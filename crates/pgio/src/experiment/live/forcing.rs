@@ -19,7 +19,7 @@ use pgio_results::model::Warning;
 impl Live<'_> {
     /// Puts a cell's condition in force on one of its servers.
     pub(super) fn force(&mut self, cell: usize, name: &str) -> Result<(), LiveError> {
-        let is_first = self.cells[cell].target == name;
+        let is_first = self.results.cells[cell].target == name;
         let target = self.targets.get_mut(name).expect("conditions name known targets");
         let mut control = Controlled::new(target);
         let private = target.cluster.is_some();
@@ -36,7 +36,7 @@ impl Live<'_> {
                 .map(|(name, spec)| (name.clone(), spec.absolute()))
                 .collect(),
             control: target.control.as_ref().map(|c| c.plan().clone()),
-            experiment: self.experiment.clone(),
+            experiment: self.results.experiment.clone(),
             touches: target.touches.iter().cloned().collect(),
             node: if private { ServerNode::default() } else { target.node.clone() },
             standbys,
@@ -51,7 +51,7 @@ impl Live<'_> {
         let turned = journal.set_target(undo_target).map_err(TreatmentError::from);
         let put = |()| treatment::put_in_force(prepared, &mut context, journal, in_force);
         turned.and_then(put).map_err(|source| LiveError::Treatment {
-            condition: self.cells[cell].title.clone(),
+            condition: self.results.cells[cell].title.clone(),
             source: Box::new(source),
         })?;
         if context.is_renewed || Controlled::was_restarted(control.as_ref()) {
@@ -66,7 +66,7 @@ impl Live<'_> {
 
     /// Undoes what [`Live::force`] did on one server.
     pub(super) fn release(&mut self, cell: usize, name: &str) -> Result<(), LiveError> {
-        let is_first = self.cells[cell].target == name;
+        let is_first = self.results.cells[cell].target == name;
         let (journal, in_force) = if is_first {
             (&mut self.journal, &mut self.in_force)
         } else {
@@ -85,13 +85,15 @@ impl Live<'_> {
         let unreachable = treatment::Unreachable::new();
         let report = treatment::undo_all(&mut context, journal, OnConflict::Ask, &unreachable);
         let undone = report.into_result().map_err(|source| LiveError::Treatment {
-            condition: self.cells[cell].title.clone(),
+            condition: self.results.cells[cell].title.clone(),
             source: Box::new(source),
         })?;
         for Restored { step, undone, .. } in &undone {
             match undone {
-                Undone::RestoredNotAwaited => (self.observe)(Event::Warns(&not_awaited(step))),
-                Undone::Rewritten => (self.observe)(Event::Warns(&rewritten(step))),
+                Undone::RestoredNotAwaited => {
+                    (self.results.observe)(Event::Warns(&not_awaited(step)))
+                }
+                Undone::Rewritten => (self.results.observe)(Event::Warns(&rewritten(step))),
                 // Nothing is kept without a user who asked for it.
                 Undone::Restored | Undone::Kept | Undone::RestartLeft => {}
             }

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{Live, finish_trial, place};
+use super::Live;
 use crate::config::resolve::Extent;
 use crate::experiment::background::{RunningBackground, WindowStart};
 use crate::experiment::error::LiveError;
 use crate::experiment::event::Event;
 use crate::experiment::plan::{Planned, trial_seed};
+use crate::experiment::results::place;
 use crate::experiment::target::Target;
 use crate::experiment::trial::{self, JointTrial, Request};
 use crate::experiment::trial_checks;
@@ -24,10 +25,10 @@ use pgio_results::thresholds::PARTICIPANTS_APART;
 impl Live<'_> {
     /// Runs the trial of a condition with several servers; keeps samples for the next `store`.
     pub(super) fn joint_trial(&mut self, planned: &Planned) -> Trial {
-        let cell = &self.cells[planned.cell];
+        let cell = &self.results.cells[planned.cell];
         let names: Vec<&String> = cell.targets().collect();
-        let place = place(&self.experiment, cell, planned);
-        let manifest = &self.stored.manifest;
+        let place = place(&self.results.experiment, cell, planned);
+        let manifest = &self.results.stored.manifest;
         let asked = joint::judged_metrics(&manifest.primary_metric, &manifest.rules.also_judge);
         let declared = treatment::changes(&cell.treatments);
         let Planned { block, attempt, .. } = *planned;
@@ -67,7 +68,7 @@ impl Live<'_> {
                 reads_settings: self.checked.any_session_settings,
                 session_settings: prepared.iter().flat_map(|p| p.session_settings()).collect(),
                 warmup: self.warmup,
-                checkpoint: self.rules.checkpoint,
+                checkpoint: self.results.rules.checkpoint,
                 seed,
                 stop: &stop,
                 sources: target.sources.as_ref(),
@@ -81,7 +82,7 @@ impl Live<'_> {
             admins.push(&mut target.admin);
         }
         let joint = JointTrial { requests, stop: &stop, asked: &asked };
-        let observe = &mut *self.observe;
+        let observe = &mut *self.results.observe;
         let title = cell.title.as_str();
         let mut window = WindowStart::default();
         let mut progress = |progress| {
@@ -90,12 +91,11 @@ impl Live<'_> {
         };
         let measured = trial::run_joint(joint, &mut in_force, admins, &mut progress);
         let mut trial = measured.trial;
-        let number = self.stored.trials.len() + 1;
-        self.output = neighbors.finish(window, &self.stop, number, &mut trial);
-        self.series = measured.series;
+        let number = self.results.stored.trials.len() + 1;
+        self.results.output = neighbors.finish(window, &self.stop, number, &mut trial);
+        self.results.series = measured.series;
         trial.checks.extend(storage(&trial, &devices));
-        finish_trial(&mut trial, None, cell, &self.rules);
-        (self.observe)(Event::Ended { planned, trial: &trial });
+        self.results.end(planned, &mut trial, None);
         // What is in force lasts until it is undone.
         self.in_force = in_force.into_iter().flatten().collect();
         trial
@@ -103,12 +103,12 @@ impl Live<'_> {
 
     /// Whether some condition has several servers, so that the metrics of single servers are compared.
     pub(super) fn compares_servers(&self) -> bool {
-        self.cells.iter().any(|cell| !cell.further_targets.is_empty())
+        self.results.cells.iter().any(|cell| !cell.further_targets.is_empty())
     }
 
     /// Adds to the trial of a single server the metrics by which it is compared with itself beside others.
     pub(super) fn add_own_metrics(&self, trial: &mut Trial, name: &str) {
-        let manifest = &self.stored.manifest;
+        let manifest = &self.results.stored.manifest;
         let asked = joint::judged_metrics(&manifest.primary_metric, &manifest.rules.also_judge);
         for metric in joint::compared_metrics(&asked) {
             if let Some(found) = trial.metrics.get(metric).cloned() {

@@ -145,8 +145,8 @@ pub(super) fn due_trials(
         lacking.filter(|cell| !only_beside_others(*cell, block, baselines)).collect();
     let beside: Vec<usize> = due.iter().map(|cell| baselines[*cell]).collect();
     due.extend(beside);
-    let of_block = block.iter().filter(|planned| due.contains(&planned.cell));
-    of_block.map(|p| p.with_attempt(next_round(baselines[p.cell], baselines, &known))).collect()
+    let due_trials = block.iter().filter(|planned| due.contains(&planned.cell));
+    due_trials.map(|p| p.with_attempt(next_round(baselines[p.cell], baselines, &known))).collect()
 }
 
 /// Whether the cell is the baseline of others in the block. Its trial is useless alone: it is repeated only beside a
@@ -164,8 +164,8 @@ fn next_round(baseline: usize, baselines: &[usize], attempts: &Attempts) -> u32 
 /// Draws the order of trials that are measured again.
 fn draw_order(pass: &mut [Planned], seed: u64) {
     if let Some(round) = pass.iter().map(|t| t.attempt).max() {
-        let of_block = derive(seed, "repair", u64::from(pass[0].block));
-        SplitMix64::new(derive(of_block, "round", u64::from(round))).shuffle(pass);
+        let block_seed = derive(seed, "repair", u64::from(pass[0].block));
+        SplitMix64::new(derive(block_seed, "round", u64::from(round))).shuffle(pass);
     }
 }
 
@@ -205,9 +205,9 @@ fn broken_pairs<'a>(
             return None;
         }
         let baseline_reason = || {
-            let of_baseline = find_invalid(baseline, attempt)?;
-            let why = format!("the baseline beside it is invalid: {}", of_baseline.why);
-            Some((why, of_baseline.checks.as_slice()))
+            let invalid_baseline = find_invalid(baseline, attempt)?;
+            let why = format!("the baseline beside it is invalid: {}", invalid_baseline.why);
+            Some((why, invalid_baseline.checks.as_slice()))
         };
         let own = find_invalid(planned.cell, attempt).map(|i| (i.why.clone(), i.checks.as_slice()));
         let (why, checks) = own.or_else(baseline_reason)?;

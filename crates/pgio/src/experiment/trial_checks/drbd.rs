@@ -74,10 +74,10 @@ fn losses(name: &str, usage: &DrbdUse) -> Vec<String> {
 }
 
 fn behind(name: &str, usage: &DrbdUse) -> Option<String> {
-    let of = |wanted: &dyn Fn(&pgio_results::telemetry::DrbdState) -> bool| -> u64 {
+    let total = |wanted: &dyn Fn(&pgio_results::telemetry::DrbdState) -> bool| -> u64 {
         usage.states.iter().filter(|state| wanted(state)).map(|state| state.samples).sum()
     };
-    match (of(&|s| is_behind(&s.replication)), of(&|s| s.congested == Some(true))) {
+    match (total(&|s| is_behind(&s.replication)), total(&|s| s.congested == Some(true))) {
         (0, 0) => None,
         (0, full) => {
             Some(format!("the buffer to the peer of {name} was full in {}", samples(full)))

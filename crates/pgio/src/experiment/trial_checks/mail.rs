@@ -17,10 +17,10 @@ fn value(trial: &Trial, name: &str) -> f64 {
 
 fn refused(trial: &Trial) -> Check {
     const ID: &str = "mail-refused";
-    let of = |name: &str| value(trial, name);
-    let (taken, refused) = (of("mail_recipients"), of("mail_refused"));
-    let (unknown, undelivered) = (of("mail_unknown"), of("mail_undelivered"));
-    let (deferred, dropped) = (of("mail_deferred"), of("mail_dropped_connections"));
+    let number = |name: &str| value(trial, name);
+    let (taken, refused) = (number("mail_recipients"), number("mail_refused"));
+    let (unknown, undelivered) = (number("mail_unknown"), number("mail_undelivered"));
+    let (deferred, dropped) = (number("mail_deferred"), number("mail_dropped_connections"));
     let bad = refused + unknown + undelivered;
     if bad + deferred + dropped == 0.0 {
         return Check::ok(ID, format!("all {taken} recipients were accepted at the first attempt"));
