@@ -410,5 +410,5 @@ fn the_target_in_a_comment_of_an_example_parses() {
         .fold(String::new(), |text, line| text + line + "\n");
     let experiment = format!("{offered}[[condition]]\nname = \"a\"\n");
     let parsed = experiment::parse(&experiment, "comment", "comment", &[], &[]).unwrap();
-    assert!(parsed.target_of(&parsed.conditions[0]).is_some(), "{offered}");
+    assert!(parsed.conditions[0].target.is_some(), "{offered}");
 }

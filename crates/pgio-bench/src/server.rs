@@ -8,7 +8,7 @@ use benchmath::summary;
 use postgres::Client;
 
 use pgio::cli::exit::{FAILED, Failure, Outcome, TRIAL};
-use pgio::cli::loading::{self, Lines};
+use pgio::cli::setup::{self, Lines};
 use pgio::cli::{connection, output, signals};
 use pgio::config::experiment::Checkpoint;
 use pgio::config::{ConnectString, Layer};

@@ -14,14 +14,15 @@ pub mod drivers;
 pub mod engine;
 pub mod error;
 pub mod experiment;
+mod from_text;
 pub mod inventory;
 pub mod keys;
 pub mod kinds;
-pub mod name;
+pub mod mail;
 pub mod pgio_conf;
 pub mod resolve;
 pub mod sections;
-pub mod uses;
+mod slob;
 pub mod value;
 
 pub use command::{CommandSettings, CommandSpec};

@@ -2,7 +2,7 @@
 //!
 //! Only [`exec`] starts processes. [`machine`] gives every host the same interface: single commands,
 //! and a persistent [`shell`]. [`proc`] only parses. [`storage`] finds the devices under a directory,
-//! [`signature`] reads what a device contains, [`drbd_disks`] checks whether DRBD uses it, [`blkio`]
+//! [`signature`] reads what a device contains, [`drbd::disks`] checks whether DRBD uses it, [`blkio`]
 //! limits its I/O. [`rights`] determines privileges, [`stop`] is the flag that stops the program, and
 //! [`clock`] the clock by which waits are measured.
 //! This module must not depend on PostgreSQL or on what is measured.
@@ -10,29 +10,22 @@
 pub mod blkio;
 pub mod clock;
 pub mod command;
+mod device_tree;
+pub mod diskstats;
 pub mod drbd;
-pub mod drbd_disks;
-pub mod error;
 pub mod exec;
-mod identity;
 pub mod json;
 pub mod lock;
 pub mod machine;
-mod marks;
+pub mod mountinfo;
 pub mod own_dir;
 pub mod proc;
 pub mod rights;
-mod runner;
-mod secure_path;
 pub mod shell;
 pub mod signature;
 mod ssh;
 pub mod stop;
 pub mod storage;
-#[cfg(test)]
-pub(crate) mod test_support;
 
-pub use error::HostError;
-pub use identity::Machine;
-pub use machine::{Host, Hosts, LOCAL, called, connect_all, refuse_duplicates};
+pub use machine::{Host, HostError, Hosts, LOCAL, Machine, called, connect_all, refuse_duplicates};
 pub use shell::Shell;

@@ -10,36 +10,34 @@
 pub mod ballast;
 mod body;
 mod cache;
-mod changed_server;
+mod claims;
 mod command;
-mod condition;
+mod command_step;
 mod context;
 mod contract;
 mod drbd;
 mod error;
 mod filesystem;
+mod found_journals;
 mod guard;
 pub mod journal;
 mod kinds;
 mod link;
-mod mark;
+pub mod other_steps;
 mod postgres;
-mod record;
-pub mod recreated_database;
 mod resource;
 mod step;
-mod stopped;
 #[cfg(test)]
 mod test_support;
 mod throttle;
 mod undo_all;
-pub mod workload_table;
 
-pub use changed_server::ChangedServer;
-pub use condition::{
+pub use self::kinds::{
     Checked, Parsed, Treatments, changes, check_all, check_further_server, declared_value,
     declares, parse_all, put_in_force, touched_before_check,
 };
+pub use self::resource::ChangedServer;
+pub use self::step::Record;
 pub use context::{
     AdminSession, Context, Control, Layout, Machines, Moved, Pair, Replica, UnreachableControl,
 };
@@ -49,7 +47,6 @@ pub use contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};
 pub use error::TreatmentError;
 pub use kinds::{KINDS, is_workload_table, names, parse, prior_of};
 pub(crate) use postgres::SYNCHRONOUS;
-pub use record::Record;
 pub use resource::{Resource, Touch};
 pub use step::{OnConflict, RESTART_LEFT, REWRITTEN, Step, Undone};
 pub use undo_all::{Blocker, Remaining, Restored, UndoReport, Unreachable, undo_all};

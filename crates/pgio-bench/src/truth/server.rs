@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::server;
 use pgio::cli::connection;
 use pgio::cli::exit::{Failure, Outcome, USAGE};
-use pgio::cli::loading::{self, Lines};
+use pgio::cli::setup::{self, Lines};
 use pgio::config::ConnectString;
 use pgio::experiment::admin::open_admin;
 use pgio::experiment::state;

@@ -1,28 +1,27 @@
 //! `pgio compare`: runs an experiment file and prints the comparison.
 //!
-//! `experiment::application` does the work; [`plan`] is what `--plan` prints.
-
-mod drivers;
-mod plan;
+//! `experiment::application` does the work; `compare_plan` is what `--plan` prints.
 
 use std::path::{Path, PathBuf};
 
-use super::exit::{Failure, Outcome, TRIAL};
+use super::exit::{Failure, Outcome, TRIAL, USAGE};
 use super::gate::{self, MarginArg};
 use super::live::{Live, LiveArgs};
 use super::progress::Display;
-use super::{connection, jobs, output, report, signals};
+use super::{compare_plan, connection, jobs, output, report, signals};
+use crate::config::drivers::{DriverEngine, DriverSpec, parse_engine};
 use crate::experiment::application::{self, BlockLimits, Job, Run, Start, resume};
 use crate::experiment::state;
+use crate::workload::coordinator::launch;
 use pgio_report::directories;
 use pgio_report::report::failures;
 
 /// clap's own usage line, `[EXPERIMENT]`, does not show when the file may be omitted.
-const USAGE: &str = "pgio compare [OPTIONS] <EXPERIMENT>
+const USAGE_LINES: &str = "pgio compare [OPTIONS] <EXPERIMENT>
        pgio compare --resume <DIR> [EXPERIMENT]";
 
 #[derive(Debug, clap::Args)]
-#[command(override_usage = USAGE)]
+#[command(override_usage = USAGE_LINES)]
 pub(super) struct Args {
     /// The experiment file, required without --resume; `pgio example` prints examples
     #[arg(required_unless_present = "resume")]
@@ -92,9 +91,9 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
         (None, None) => return Ok(()), // clap rejects this
     };
-    job.drivers = drivers::spec(&job, args.drivers.as_deref(), args.image.clone())?;
+    job.drivers = driver_spec(&job, args.drivers.as_deref(), args.image.clone())?;
     if args.dry_run {
-        return drivers::print_manifest(job.drivers.as_ref());
+        return print_manifest(job.drivers.as_ref());
     }
     gate::check_margin(args.gate, job.experiment.rules.question.matters)?;
     let new_dir =
@@ -141,10 +140,36 @@ fn print_plan(job: &Job, out: &Path, args: &Args) -> Outcome {
         vec!["Not checked because of --offline: servers, data sets, programs and hosts.".to_owned()]
     } else {
         let open = application::validate(job, out, &mut |event| display.show(&event))?;
-        open.iter().map(plan::unchecked_text).collect()
+        open.iter().map(compare_plan::unchecked_text).collect()
     };
     let preview = application::preview(job)?;
-    output::print(&plan::text(job, &preview, out, args.order)?);
+    output::print(&compare_plan::text(job, &preview, out, args.order)?);
     unchecked_lines.iter().for_each(|line| output::line(line));
     Ok(())
+}
+
+/// Returns the drivers that flags and file ask for together.
+fn driver_spec(
+    job: &Job,
+    engine: Option<&str>,
+    image: Option<String>,
+) -> Result<Option<DriverSpec>, Failure> {
+    let refused = |why: String| Failure::message(USAGE, format!("--drivers: {why}"));
+    let engine = engine.map(parse_engine).transpose().map_err(refused)?;
+    let by_flag = engine.is_some() || image.is_some();
+    job.experiment.drivers.resolve(engine, image).map_err(|why| {
+        if by_flag { refused(why) } else { Failure::message(USAGE, format!("[drivers]: {why}")) }
+    })
+}
+
+/// Prints what a run would give to kubectl; a run puts its own token and address in.
+fn print_manifest(spec: Option<&DriverSpec>) -> Outcome {
+    match spec {
+        Some(spec) if spec.engine == DriverEngine::Kubernetes => {
+            let address = spec.listen.map_or("COORDINATOR:PORT".to_owned(), |a| a.to_string());
+            output::print(&launch::manifest(spec, "RUN", &address, "TOKEN"));
+            Ok(())
+        }
+        _ => Err(Failure::message(USAGE, "--dry-run needs --drivers kubernetes:N")),
+    }
 }

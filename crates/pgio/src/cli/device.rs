@@ -1,6 +1,6 @@
 //! `pgio device`: measures one device or file system with fio, or compares two.
 //!
-//! The tests are those of the DRBD User's Guide plus random I/O; see `workload::device`. Each round runs every
+//! The tests are the DRBD User's Guide's plus random I/O; see `workload::device`. Each round runs every
 //! test on each target, in an order drawn for each test, so that drift affects both alike.
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use rustix::fs::Access;
 
 use super::exit::{Failure, Outcome, REFUSED, USAGE};
 use super::output::{self, Status};
-use super::progress::words::clock_text;
+use super::progress::clock_text;
 use super::signals;
 use crate::experiment::state;
 use crate::host::Host;
@@ -20,8 +20,7 @@ use crate::workload::device::{self, Bench, Place};
 use pgio_report::analysis::device as analysis;
 use pgio_report::report::{device as report, json, text};
 use pgio_results::device::DeviceRecord;
-use pgio_results::units;
-use pgio_results::{Warning, store};
+use pgio_results::{Warning, store, units};
 
 #[derive(Debug, clap::Args)]
 #[command(

@@ -17,7 +17,7 @@ const RANK_VARIABLES: &[&str] =
     &["JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
 /// The step of a Slurm job to which the process belongs; srun sets it.
 const SLURM_STEP: &str = "SLURM_STEP_ID";
-/// Larger numbers are Slurm's own steps, such as that of the batch script.
+/// Larger numbers are Slurm's own steps, such as the batch script's.
 const LAST_STEP_OF_SRUN: u32 = 0xffff_fff0;
 
 #[derive(Debug, clap::Args)]

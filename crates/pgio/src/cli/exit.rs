@@ -193,6 +193,7 @@ coded! {
         | ConnectError::ServiceFile { .. }
         | ConnectError::NoUser => USAGE,
         ConnectError::ServiceFileUnreadable { .. } => FILES,
+        // The enum is non-exhaustive: what is added to it happens on a connection.
         _ => CONNECT,
     },
     ServerError => |_| REFUSED,
@@ -200,7 +201,18 @@ coded! {
         DatasetError::Stopped { .. } => INTERRUPTED,
         DatasetError::Connect(_) => CONNECT,
         DatasetError::Incomplete { .. } => FAILED,
-        _ => REFUSED,
+        DatasetError::NoSchema | DatasetError::NotOurs { .. } | DatasetError::NotOwner { .. }
+        | DatasetError::Untrusted(_) | DatasetError::NoCreate { .. } | DatasetError::NoTablespace(_)
+        | DatasetError::TablespacePrivilege { .. } | DatasetError::BlockSize(_) | DatasetError::ReadOnly
+        | DatasetError::Busy | DatasetError::NoSpace { .. } | DatasetError::UnknownSpace { .. }
+        | DatasetError::Removed(_) | DatasetError::NotRemoved { .. } | DatasetError::DiskFull { .. }
+        | DatasetError::InUse { .. } | DatasetError::Canceled { .. } | DatasetError::Privilege { .. }
+        | DatasetError::DependedOn { .. } | DatasetError::Layout { .. } | DatasetError::MissingRows { .. }
+        | DatasetError::NoDataset | DatasetError::Missing { .. } | DatasetError::Mixed { .. }
+        | DatasetError::TooSmall { .. } | DatasetError::Differs { .. } | DatasetError::Altered { .. }
+        | DatasetError::NoScanTable | DatasetError::Damaged { .. } | DatasetError::NoIndex { .. }
+        | DatasetError::Version { .. } | DatasetError::NotRecreatable { .. }
+        | DatasetError::Postgres { .. } => REFUSED,
     },
     EngineError => |e| match e {
         EngineError::Stopped => INTERRUPTED,
@@ -208,17 +220,13 @@ coded! {
         EngineError::Device(source) => source.code(),
         EngineError::Command(source) => source.code(),
         EngineError::Drivers(source) => source.code(),
-        EngineError::TooFewConnections { .. }
-        | EngineError::TooFewDescriptors { .. }
-        | EngineError::Privilege { .. }
-        | EngineError::Pooled
-        | EngineError::Plan { .. }
-        | EngineError::NoScanTable
-        | EngineError::Published(_)
-        | EngineError::Clock(_)
-        | EngineError::NotOurs(_)
+        EngineError::TooFewConnections { .. } | EngineError::TooFewDescriptors { .. }
+        | EngineError::Privilege { .. } | EngineError::Pooled | EngineError::Plan { .. } | EngineError::NoScanTable
+        | EngineError::Published(_) | EngineError::Clock(_) | EngineError::NotOurs(_)
         | EngineError::Untrusted(_) => REFUSED,
-        _ => TRIAL,
+        EngineError::Postgres { .. } | EngineError::Wire { .. } | EngineError::Slice(_) | EngineError::NotInForce(_)
+        | EngineError::ClockSetBack | EngineError::Thread { .. } | EngineError::Panicked | EngineError::Overdue(_)
+        | EngineError::Unsuited(_) | EngineError::Server(_) | EngineError::Mail(_) => TRIAL,
     },
     ServeError => |e| match e {
         ServeError::Link(LinkError::Unreachable { .. }) | ServeError::Lost(_) => CONNECT,
@@ -226,24 +234,21 @@ coded! {
         ServeError::Stopped => INTERRUPTED,
     },
     DriverError => |e| match e {
-        DriverError::Failed { fault, .. } => match fault {
-            Fault::Connect => CONNECT,
-            Fault::Requirements => REFUSED,
-            Fault::Work => TRIAL,
-        },
-        DriverError::OtherServer { .. } => CONNECT,
-        DriverError::Lost { .. } => TRIAL,
-        _ => REFUSED,
+        DriverError::Failed { fault: Fault::Connect, .. } | DriverError::OtherServer { .. } => CONNECT,
+        DriverError::Failed { fault: Fault::Work, .. } | DriverError::Lost { .. } => TRIAL,
+        DriverError::Failed { fault: Fault::Requirements, .. } | DriverError::MoreThanSessions { .. }
+        | DriverError::Missing { .. } | DriverError::NoProgram { .. } | DriverError::Refused(_)
+        | DriverError::Ended(_) | DriverError::UnexpectedOrder | DriverError::Exec(_)
+        | DriverError::Link(_) => REFUSED,
     },
     CommandError => |e| match e {
-        CommandError::Missing { .. }
-        | CommandError::NotOurs(_)
-        | CommandError::NotInForce { .. }
+        CommandError::Missing { .. } | CommandError::NotOurs(_) | CommandError::NotInForce { .. }
         | CommandError::Refused(_) => REFUSED,
         CommandError::Host(_) => CONNECT,
         CommandError::Connect(source) => source.code(),
         CommandError::Stopped => INTERRUPTED,
-        _ => TRIAL,
+        CommandError::Failed { .. } | CommandError::TimedOut { .. } | CommandError::Metric { .. }
+        | CommandError::Unproven { .. } | CommandError::Elsewhere(_) | CommandError::Postgres { .. } => TRIAL,
     },
     MailError => |_| TRIAL,
     DeviceError => |e| match e {
@@ -260,7 +265,9 @@ coded! {
         TreatmentError::Journal(source) => source.code(),
         TreatmentError::ChangedSince { .. } | TreatmentError::Several(_) => UNFINISHED,
         TreatmentError::Stopped => INTERRUPTED,
-        _ => REFUSED,
+        TreatmentError::Refused(_) | TreatmentError::OtherServer(_) | TreatmentError::Postgres { .. }
+        | TreatmentError::NotInForce { .. } | TreatmentError::Restart(_) | TreatmentError::Dataset(_)
+        | TreatmentError::Host(_) | TreatmentError::Rights(_) => REFUSED,
     },
     OwnDirError => |e| match e {
         OwnDirError::Io { .. } | OwnDirError::Create { .. } => FILES,
@@ -279,7 +286,8 @@ coded! {
         LiveError::OtherRuns(runs) if runs.iter().any(|run| run.changes_server) => UNFINISHED,
         LiveError::OtherRuns(_) => REFUSED,
         LiveError::StoredSlice => FILES,
-        LiveError::Server(_) | LiveError::OtherVersion { .. } | LiveError::Cycles { .. } | LiveError::Joint { .. } | LiveError::Weave(_) | LiveError::ShortSlices(_) => REFUSED,
+        LiveError::Server(_) | LiveError::OtherVersion { .. } | LiveError::Cycles { .. } | LiveError::Joint { .. }
+        | LiveError::Weave(_) | LiveError::ShortSlices(_) => REFUSED,
         LiveError::Engine(source) => source.code(),
          LiveError::Settings { source, .. } | LiveError::Room { source, .. } => source.code(),
         LiveError::Dataset(source) => source.code(),
@@ -304,7 +312,8 @@ coded! {
         UndoError::Journal(source) => source.code(),
         UndoError::Connect(source) => source.code(),
         UndoError::NoSuchRun { .. } | UndoError::Ambiguous(..) => USAGE,
-        UndoError::StillRunning(_) | UndoError::Unwritten(_) | UndoError::Unresolved(_) | UndoError::ChangesRemain { .. } | UndoError::Cluster { .. } => UNFINISHED,
+        UndoError::StillRunning(_) | UndoError::Unwritten(_) | UndoError::Unresolved(_)
+        | UndoError::ChangesRemain { .. } | UndoError::Cluster { .. } => UNFINISHED,
     },
     BallastError => |e| match e {
         BallastError::State(source) => source.code(),
@@ -314,12 +323,14 @@ coded! {
     },
     JobError => |e| match e {
         JobError::Config(source) => source.code(),
-        JobError::OwnMetric { .. } | JobError::NoMetric { .. } | JobError::NotMeasured { .. } | JobError::SameSetting { .. } => USAGE,
+        JobError::OwnMetric { .. } | JobError::NoMetric { .. } | JobError::NotMeasured { .. }
+        | JobError::SameSetting { .. } => USAGE,
         JobError::Treatment { source, .. } => source.code(),
     },
     OpenError => |e| match e {
         OpenError::UnknownHost { .. } | OpenError::NoMailHost(_) => USAGE,
-        OpenError::UnknownDeviceHost | OpenError::UnknownControlHost | OpenError::NoDevice { .. } | OpenError::Writes { .. } => REFUSED,
+        OpenError::UnknownDeviceHost | OpenError::UnknownControlHost | OpenError::NoDevice { .. }
+        | OpenError::Writes { .. } => REFUSED,
         OpenError::Background { source, .. } => source.code(),
         OpenError::Program(_) => FAILED,
         OpenError::Treatment(source) => source.code(),
@@ -359,7 +370,10 @@ coded! {
     ArchiveError => |e| match e {
         ArchiveError::Connect(source) => source.code(),
         ArchiveError::Postgres { .. } => FAILED,
-        _ => REFUSED,
+        ArchiveError::Newer { .. } | ArchiveError::Missing { .. } | ArchiveError::NotOurs { .. }
+        | ArchiveError::OtherOwner { .. } | ArchiveError::Untrusted(_) | ArchiveError::NoCreate { .. }
+        | ArchiveError::NoUsage { .. } | ArchiveError::NoPrivilege { .. } | ArchiveError::Upgrade { .. }
+        | ArchiveError::OtherExperiment { .. } | ArchiveError::Record { .. } => REFUSED,
     },
     StoreError => |_| FILES,
     SideError => |_| USAGE,
@@ -367,22 +381,29 @@ coded! {
     ControlError => |_| REFUSED,
     sysstat::FileError => |_| FILES,
     private::Error => |e| match e {
-        private::Error::NoBase { .. }
-        | private::Error::NotWritable { .. }
-        | private::Error::Closed { .. }
-        | private::Error::OtherData { .. }
-        | private::Error::UnknownOption { .. } => REFUSED,
+        private::Error::NoBase { .. } | private::Error::NotWritable { .. } | private::Error::Closed { .. }
+        | private::Error::OtherData { .. } | private::Error::UnknownOption { .. } => REFUSED,
         private::Error::Io { .. } => FILES,
         private::Error::Download(source) => source.code(),
         private::Error::Stopped => INTERRUPTED,
-        _ => FAILED,
+        private::Error::Bindir { .. } | private::Error::BindirVersion { .. } | private::Error::NoServerUser
+        | private::Error::SocketPath { .. } | private::Error::SocketComma { .. } | private::Error::NotUtf8 { .. }
+        | private::Error::Exec(_) | private::Error::NotStarted { .. } | private::Error::NotStopped { .. }
+        | private::Error::NoStandby | private::Error::Supervisor(_) | private::Error::SupervisorGone
+        | private::Error::Protocol(_) | private::Error::Session(_) | private::Error::Postgres(_)
+        | private::Error::NotReplicating { .. } | private::Error::Abandoned => FAILED,
     },
     DownloadError => |e| match e {
         DownloadError::Stopped { .. } => INTERRUPTED,
         DownloadError::Io { .. } | DownloadError::Locked { .. } => FILES,
         DownloadError::NotABuild { .. } => REFUSED,
         DownloadError::Untrusted(source) => source.code(),
-        _ => FAILED,
+        DownloadError::Unavailable { .. } | DownloadError::NoLoader { .. } | DownloadError::NoCache => FAILED,
+        #[cfg(feature = "download")]
+        DownloadError::Transfer { .. } | DownloadError::Unpack { .. } | DownloadError::WrongHash { .. }
+        | DownloadError::NoHash { .. } => FAILED,
+        #[cfg(not(feature = "download"))]
+        DownloadError::BuiltWithoutDownloads { .. } => FAILED,
     },
 }
 
@@ -469,8 +490,9 @@ mod tests {
     #[test]
     fn a_run_that_leaves_changes_in_place_fails() {
         let left = || JournalError::Unfinished("journal/7".into());
-        let of = |source| RunError::ChangesRemain { journal: left(), source: Box::new(source) };
-        let (code, sentence) = failure(of(LiveError::Engine(EngineError::Stopped)));
+        let left_by =
+            |source| RunError::ChangesRemain { journal: left(), source: Box::new(source) };
+        let (code, sentence) = failure(left_by(LiveError::Engine(EngineError::Stopped)));
         assert_eq!(code, UNFINISHED);
         let stopped = failure(EngineError::Stopped).1;
         assert_eq!(sentence, format!("{stopped}; {}", left()));
@@ -478,7 +500,7 @@ mod tests {
         let treatment = TreatmentError::Journal(left());
         let condition = "on".to_owned();
         let live = LiveError::Treatment { condition, source: Box::new(treatment) };
-        let (code, sentence) = failure(of(live));
+        let (code, sentence) = failure(left_by(live));
         assert_eq!(code, UNFINISHED);
         assert_eq!(sentence.matches("journal/7").count(), 1, "{sentence}");
     }

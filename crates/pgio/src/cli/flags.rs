@@ -74,10 +74,13 @@ pub(super) struct KeyFlags<C>(pub(super) Layer, PhantomData<C>);
 
 impl<C: KeyedCommand> clap::Args for KeyFlags<C> {
     fn augment_args(command: clap::Command) -> clap::Command {
-        let of = |heading_of: &'static str| {
+        let args_below = |heading_of: &'static str| {
             KEYS.iter().filter(move |k| C::takes(k) && heading(k) == heading_of)
         };
-        HEADINGS.into_iter().flat_map(of).fold(command, |command, key| command.arg(arg::<C>(key)))
+        HEADINGS
+            .into_iter()
+            .flat_map(args_below)
+            .fold(command, |command, key| command.arg(arg::<C>(key)))
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {

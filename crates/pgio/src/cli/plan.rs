@@ -83,7 +83,7 @@ fn plan_from(job: &Job, dir: &Path, margin: f64) -> Result<Plan, Failure> {
     stored.manifest.rules.also_judge.clone_from(&question.also_judge);
     let found = plan(&stored, margin, job.experiment.blocks);
     let mut found = found.map_err(|why| refused(why.to_string()))?;
-    // The pilot's own name may be that of the copy.
+    // The pilot's own name may be the copy's.
     found.experiment = job.name_of(spec);
     if found.trial_time.is_none() {
         let estimate = pilot::estimated_trial(job, spec)?;

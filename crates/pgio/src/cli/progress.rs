@@ -1,28 +1,25 @@
 //! Shows on stderr the progress of an experiment, repeats with their reasons, and the remaining time:
 //! `12/36, on, 3,300/s, 2:10 left (4 repeated: foreign-load)`.
 //!
-//! On a terminal this line is rewritten in place, below a table of the conditions (`table`); otherwise one
-//! line per trial. [`Display`] shows the events of a whole experiment, [`ProgressLine`] those of one
+//! On a terminal this line is rewritten in place, below a table of the conditions (`progress_table`); otherwise one
+//! line per trial. [`Display`] shows the events of a whole experiment, [`ProgressLine`] the events of one
 //! workload's trials.
-
-mod table;
-pub(super) mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use self::table::Standings;
-use self::words::{Measured, clock_text, rate, shorten};
-use super::loading::{self, Lines};
 use super::output::{self, Status};
+use super::progress_table::ConditionTable;
+use super::setup::{self, Lines};
 use crate::config::experiment::{Experiment, WorkloadSpec};
 use crate::experiment::event::{Event, WorkloadBegins};
 use crate::experiment::pace::Pace;
 use crate::experiment::run::Decision;
+use crate::workload::{Counted, Progress};
 use pgio_report::analysis;
-use pgio_results::BURN_IN_BLOCK;
-use pgio_results::Warning;
 use pgio_results::model::{Outcome, Trial};
+use pgio_results::units::human;
+use pgio_results::{BURN_IN_BLOCK, Warning, metrics};
 
 /// Minimum columns for a condition's name on a narrow terminal.
 const MIN_NAME_WIDTH: usize = 8;
@@ -84,7 +81,7 @@ impl Display<'_> {
             Event::OtherInterrupted(other) => output::warn_unfinished(other),
             Event::ServerStarts(step) => self.status.show(&step.to_string()),
             Event::ServerStarted => self.status.clear(),
-            Event::Loads(event) => loading::show(event, Lines::None, &mut self.status),
+            Event::Loads(event) => setup::show_load(event, Lines::None, &mut self.status),
             Event::NothingLeft { dir } => {
                 output::note(&format!("the experiment in {} is already complete", dir.display()));
             }
@@ -126,7 +123,7 @@ struct ProgressLine {
     open_ended: bool,
     /// Warnings already shown: a load before each trial repeats them.
     warned: BTreeSet<Warning>,
-    standings: Standings,
+    table: ConditionTable,
     /// Printed when the first trial begins, so that a refusal stands alone.
     advice: Option<String>,
 }
@@ -141,7 +138,7 @@ impl ProgressLine {
             repeats: 0,
             open_ended,
             warned: BTreeSet::new(),
-            standings: Standings::default(),
+            table: ConditionTable::default(),
             advice: None,
         }
     }
@@ -194,7 +191,7 @@ impl ProgressLine {
 
     fn show(&mut self, condition: &str, state: Option<&str>, message: &str) {
         let Some(width) = self.status.width() else { return };
-        let mut lines = self.standings.lines(width, self.status.height(), condition);
+        let mut lines = self.table.lines(width, self.status.height(), condition);
         lines.push(self.line(condition, state, message, width));
         self.status.show_all(&lines);
     }
@@ -233,7 +230,7 @@ impl ProgressLine {
 
     fn add_trial(&mut self, trial: &Trial) {
         self.pace.end_window(Instant::now());
-        self.standings.add(trial);
+        self.table.add(trial);
         let place = trial.place.as_ref();
         let condition = place.map_or("", |p| p.condition.as_str());
         if let Outcome::Failed { error } = &trial.outcome {
@@ -245,7 +242,7 @@ impl ProgressLine {
         }
         if self.status.width().is_none() {
             let state = match &trial.outcome {
-                Outcome::Complete => Measured::of_trial(trial).map(Measured::text),
+                Outcome::Complete => Measured::from_trial(trial).map(Measured::text),
                 Outcome::Failed { .. } => Some("failed".to_owned()),
                 Outcome::Interrupted => Some("interrupted".to_owned()),
             };
@@ -258,7 +255,7 @@ impl ProgressLine {
             Decision::Repeats { planned, why, checks } => {
                 self.pace.add(planned.cell);
                 self.repeats += 1;
-                self.standings.repeat(condition);
+                self.table.repeat(condition);
                 for id in checks {
                     *self.reasons.entry(id.clone()).or_default() += 1;
                 }
@@ -281,6 +278,75 @@ impl ProgressLine {
         self.status.clear();
         output::note(text);
     }
+}
+
+/// Returns the primary metric if it is a rate, else the rate that the work counts; none if it
+/// counts nothing while running.
+pub(super) fn rate(primary: &str, progress: &Progress) -> Option<String> {
+    let (counted, value) = mean_rate(primary, progress)?;
+    Some(match counted.unit {
+        60 => human::rate_per_minute(value),
+        _ => human::rate(value),
+    })
+}
+
+/// Returns the same rate with the name of what is counted, for a line that does not say what the primary metric is.
+pub(super) fn named_rate(primary: &str, progress: &Progress) -> Option<String> {
+    let (counted, value) = mean_rate(primary, progress)?;
+    let unit = metrics::definition(counted.metric)?.unit;
+    Some(human::with_unit(value, &format!(" {unit}")))
+}
+
+/// Returns what is counted, and its mean rate in the unit of the metric.
+fn mean_rate(primary: &str, progress: &Progress) -> Option<(Counted, f64)> {
+    let counted = progress.primary_count(primary)?;
+    Some((counted, f64::from(counted.unit) * progress.per_second(counted.count)?))
+}
+
+/// The rate of a complete trial: the primary metric if it is one, else what the work counts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Measured<'a> {
+    pub(super) metric: &'a str,
+    pub(super) value: f64,
+}
+
+impl Measured<'_> {
+    pub(super) fn from_trial(trial: &Trial) -> Option<Measured<'_>> {
+        let value = |name: &str| trial.metrics.get(name).and_then(|metric| metric.value);
+        let primary = trial.workload.primary_metric.as_str();
+        let names =
+            [primary, "commits_per_second", "messages_per_minute", "block_visits_per_second"];
+        let metric = names.into_iter().find(|name| {
+            let is_rate = name.ends_with("_per_second") || name.ends_with("_per_minute");
+            is_rate && value(name).is_some_and(|v| v > 0.0)
+        })?;
+        Some(Measured { metric, value: value(metric)? })
+    }
+
+    pub(super) fn text(self) -> String {
+        match self.metric {
+            name if name.ends_with("_per_minute") => human::rate_per_minute(self.value),
+            name if name.contains("bytes") => human::byte_rate(self.value),
+            _ => human::rate(self.value),
+        }
+    }
+}
+
+/// `0:07`, `2:10`, `1:02:10`
+pub(super) fn clock_text(left: Duration) -> String {
+    let seconds = left.as_secs_f64().round() as u64;
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+pub(super) fn shorten(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -337,5 +403,36 @@ mod tests {
         // The name gives way before the time does.
         let text = line.line(name, Some("3,300/s"), "", 40);
         assert_eq!(text, "1/3, on, and the st…, 3,300/s, 0:30 left");
+    }
+
+    #[test]
+    fn time_is_shown_as_on_a_clock() {
+        for (milliseconds, shown) in [(0, "0:00"), (6_600, "0:07"), (130_000, "2:10")] {
+            assert_eq!(clock_text(Duration::from_millis(milliseconds)), shown);
+        }
+        assert_eq!(clock_text(Duration::from_secs(3730)), "1:02:10");
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_primary_metric() {
+        let progress = Progress {
+            elapsed: 2.9,
+            covered: 2.0,
+            commits: 6600,
+            block_visits: 20_000,
+            ..Progress::default()
+        };
+        let shown = |primary| rate(primary, &progress).unwrap();
+        assert_eq!(shown("commits_per_second"), "3,300/s");
+        assert_eq!(shown("block_visits_per_second"), "10,000/s");
+        assert_eq!(shown("commit_p99"), "3,300/s");
+        let mail = Progress { covered: 60.0, elapsed: 60.0, messages: 1500, ..Progress::default() };
+        assert_eq!(rate("messages_per_minute", &mail).unwrap(), "1,500/min");
+        let scans = Progress { covered: 2.0, blocks_scanned: 4000, ..Progress::default() };
+        assert_eq!(rate("blocks_scanned_per_second", &scans).unwrap(), "2,000/s");
+        assert_eq!(rate("device_latency", &Progress::default()), None);
+        let named = |primary, progress| named_rate(primary, progress).unwrap();
+        assert_eq!(named("commits_per_second", &progress), "3,300 commits/s");
+        assert_eq!(named("messages_per_minute", &mail), "1,500 messages/min");
     }
 }

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use super::exit::{Failure, Outcome, USAGE};
-use super::fail_if::{self, RuleArg};
-use super::gate::{self, MarginArg};
+use super::gate::{self, MarginArg, RuleArg};
 use super::output;
 use pgio_report::analysis::across::Across;
 use pgio_report::analysis::{self, Analysis};
@@ -195,8 +194,8 @@ fn compare_sides(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Outcome
     check_shown_together(sides.len(), args.format)?;
     let found = sides.iter().map(|(a, b)| compare(a, b, args)).collect::<Result<Vec<_>, _>>()?;
     args.write(&render_each(&found, |(found, rules)| render_comparison(found, rules, args))?)?;
-    let rules: fail_if::RuleResults = found.into_iter().flat_map(|(_, rules)| rules).collect();
-    if rules.is_empty() { Ok(()) } else { fail_if::outcome(&rules) }
+    let rules: gate::RuleResults = found.into_iter().flat_map(|(_, rules)| rules).collect();
+    if rules.is_empty() { Ok(()) } else { gate::rules_outcome(&rules) }
 }
 
 fn render_one(judged: &LoadedReport, args: &Args) -> Result<String, Failure> {
@@ -220,20 +219,20 @@ fn compare(
     a: &[PathBuf],
     b: &[PathBuf],
     args: &Args,
-) -> Result<(Across, fail_if::RuleResults), Failure> {
+) -> Result<(Across, gate::RuleResults), Failure> {
     let read = |dirs: &[PathBuf]| dirs.iter().map(|d| args.read(d)).collect::<Result<Vec<_>, _>>();
     let (stored_a, stored_b) = (read(a)?, read(b)?);
-    let named = fail_if::metrics(&args.fail_if);
+    let named = gate::rule_metrics(&args.fail_if);
     let found = sides::compare((&a[0], &b[0]), &stored_a, &stored_b, &named)?;
     let margin = || gate::required_margin("--gate", stored_b[0].manifest.rules.matters);
     let margin = args.gate.then(margin).transpose()?;
-    let rules = fail_if::judge(&found, &args.fail_if, margin)?;
+    let rules = gate::judge(&found, &args.fail_if, margin)?;
     Ok((found, rules))
 }
 
 fn render_comparison(
     found: &Across,
-    rules: &fail_if::RuleResults,
+    rules: &gate::RuleResults,
     args: &Args,
 ) -> Result<String, Failure> {
     let document = || report::across::document(found);

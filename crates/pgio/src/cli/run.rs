@@ -12,7 +12,7 @@ use jiff::tz::TimeZone;
 use super::exit::{FILES, Failure, Outcome, TRIAL};
 use super::flags::{ForRun, Source};
 use super::output::{self, Status};
-use super::progress::words::named_rate;
+use super::progress::named_rate;
 use super::{connection, signals};
 use crate::config::nearest;
 use crate::config::resolve::Extent;
@@ -24,8 +24,7 @@ use pgio_connect::ConnectParams;
 use pgio_report::report::{classic, trial as trial_report};
 use pgio_results::files::Directory;
 use pgio_results::model::{CheckVerdict, Outcome as Ended, Trial};
-use pgio_results::units;
-use pgio_results::{checks, store, wire};
+use pgio_results::{checks, store, units, wire};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

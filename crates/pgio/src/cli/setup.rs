@@ -6,13 +6,15 @@ use postgres::Client;
 
 use super::exit::{FILES, Failure, Outcome};
 use super::flags::{ForSetup, Source};
-use super::loading::{self, Lines};
-use super::{connection, output, signals};
+use super::output::{self, Status};
+use super::{connection, signals};
 use crate::config::LoadSettings;
-use crate::dataset::{LoadSpec, SpaceCheck, lines, sizes};
+use crate::dataset::{DatasetError, LoadEvent, LoadSpec, LoadSummary, SpaceCheck, lines, sizes};
 use crate::experiment::admin::open_admin;
 use crate::experiment::{slob, state};
+use crate::host::stop::Stop;
 use crate::pg::server;
+use pgio_connect::ConnectParams;
 use pgio_results::files::Directory;
 use pgio_results::store;
 
@@ -48,7 +50,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     if !spec.base_table {
         output::line(&lines::base_skipped());
     }
-    let loaded = loading::load(&mut admin, &params, &spec, &stop, Lines::Classic)?;
+    let loaded = load(&mut admin, &params, &spec, &stop, Lines::Classic)?;
     for name in lines::listed(&loaded.dropped) {
         output::note(&format!("dropped {name}, left over from a larger load"));
     }
@@ -70,4 +72,44 @@ fn write_classic_files(dir: &Path, admin: &mut Client, spec: &LoadSpec) -> Outco
     store::write_durably(&dir.join("pgio_objects_creation.out"), &tags)?;
     let text = sizes::table_sizes(admin)?;
     Ok(store::write_durably(&dir.join("pgio_data_load_table_sizes.out"), &text)?)
+}
+
+/// Which lines a load prints to stdout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lines {
+    None,
+    /// The lines of the original.
+    Classic,
+}
+
+pub fn load(
+    admin: &mut Client,
+    params: &ConnectParams,
+    spec: &LoadSpec,
+    stop: &Stop,
+    shown: Lines,
+) -> Result<LoadSummary, DatasetError> {
+    let mut status = Status::new();
+    slob::load(admin, params, spec, stop, &mut |event| show_load(&event, shown, &mut status))
+}
+
+pub(super) fn show_load(event: &LoadEvent, shown: Lines, status: &mut Status) {
+    let line = match *event {
+        LoadEvent::Progress { done, total, elapsed } => {
+            return status.show(&lines::progress(done, total, elapsed));
+        }
+        LoadEvent::Warning(ref warning) => {
+            status.clear();
+            return output::warn(warning);
+        }
+        LoadEvent::TableLoaded { .. } => return,
+        LoadEvent::BaseLoaded { elapsed } => lines::base_loaded(elapsed),
+        LoadEvent::ScanLoaded { elapsed } => lines::scan_loaded(elapsed),
+        LoadEvent::BatchWaiting { count, elapsed } => lines::batch_waiting(count, elapsed),
+        LoadEvent::GroupComplete { elapsed } => lines::group_complete(elapsed),
+    };
+    status.clear();
+    if shown == Lines::Classic {
+        output::line(&line);
+    }
 }

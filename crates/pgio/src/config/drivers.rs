@@ -183,14 +183,14 @@ mod tests {
 
     #[test]
     fn driver_options_are_required_or_refused_by_their_engine() {
-        let of = |text, count, image: Option<&str>| {
+        let resolve = |text, count, image: Option<&str>| {
             let image = image.map(str::to_owned);
             DriverSpec::new(parse_engine(text).unwrap(), count, image, None)
         };
-        assert_eq!(of("run:{drive}", Some(2), None).unwrap().count, 2);
-        assert!(of("run:{drive}", None, None).unwrap_err().contains("count = 4"));
-        assert!(of("kubernetes:4", None, None).unwrap_err().contains("--image IMAGE"));
-        assert!(of("local:4", None, Some("i")).unwrap_err().contains("only for kubernetes"));
-        assert!(of("kubernetes:4", None, Some("i")).is_ok());
+        assert_eq!(resolve("run:{drive}", Some(2), None).unwrap().count, 2);
+        assert!(resolve("run:{drive}", None, None).unwrap_err().contains("count = 4"));
+        assert!(resolve("kubernetes:4", None, None).unwrap_err().contains("--image IMAGE"));
+        assert!(resolve("local:4", None, Some("i")).unwrap_err().contains("only for kubernetes"));
+        assert!(resolve("kubernetes:4", None, Some("i")).is_ok());
     }
 }

@@ -19,7 +19,7 @@ fn prefix(key: Option<&str>) -> String {
     key.map_or_else(String::new, |key| format!("{key}: "))
 }
 
-/// More names, such as those of all metrics, fill a screen and are cut.
+/// More names, such as all metrics', fill a screen and are cut.
 const MAX_LISTED: usize = 80;
 
 /// Hint for an unknown name: the nearest valid name, or all of them.

@@ -11,30 +11,37 @@ mod axis;
 mod background;
 mod command;
 mod condition;
-mod condition_targets;
 mod drivers;
 mod factor;
 mod hosts;
-mod initdb;
-mod joint;
 pub mod limits;
+mod metric;
 mod private;
 mod rules;
 mod screening;
 mod section;
 mod size;
-mod spec;
 mod sweep;
 mod target;
 mod workload;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use toml::de::DeTable;
 
+use self::background::BackgroundSpec;
+use self::condition::Condition;
+use self::drivers::DriverKeys;
+use self::hosts::HostSpec;
+use self::rules::{Reset, Rules};
+use self::screening::ScreeningSpec;
 use self::section::{Document, Section};
+use self::target::Target;
+use self::workload::WorkloadSpec;
 use super::error::{ConfigError, nearest};
 use super::sections;
+use pgio_results::sweep::SweepKind;
 
 pub use self::axis::{AxisSpec, AxisValueSpec};
 pub use self::background::BackgroundSpec;
@@ -42,12 +49,11 @@ pub use self::condition::{AA_SUFFIX, Condition, TreatmentSpec};
 pub use self::drivers::DriverKeys;
 pub use self::factor::FactorSpec;
 pub use self::hosts::HostSpec;
-pub use self::initdb::option_name;
+pub use self::private::initdb_option_name;
 pub use self::private::{PrivateTarget, RESERVED_NAMES, StandbyTarget};
 pub use self::rules::{Checkpoint, Question, Reset, Rules, Weave};
 pub use self::screening::{DesignKind, ScreeningSpec};
 pub use self::size::Size;
-pub use self::spec::Experiment;
 pub use self::sweep::{PointSpec, SweepKind};
 pub use self::target::{ControlMethod, SINGLE_TARGET, Target};
 pub use self::workload::WorkloadSpec;
@@ -89,9 +95,12 @@ pub fn parse(
     let screening = screening::parse(&root, &head, treatments, &targets)?;
     let conditions = match &screening {
         Some(screening) => screening.conditions(&targets),
-        None => {
-            condition::parse(&root, treatments, &targets, joint::together(&head, targets.len())?)?
-        }
+        None => condition::parse(
+            &root,
+            treatments,
+            &targets,
+            condition::together(&head, targets.len())?,
+        )?,
     };
     let warmup = head.duration("warmup", true)?.unwrap_or(Duration::from_secs(2));
     let duration = head.duration("duration", false)?.unwrap_or(Duration::from_secs(10));
@@ -103,7 +112,7 @@ pub fn parse(
     if screening.is_some() {
         screening::check_workloads(&root, &workloads)?;
     }
-    joint::check_workloads(&root, &workloads, &conditions)?;
+    condition::check_shared_windows(&root, &workloads, &conditions)?;
     let axes = axis::parse(&root, treatments, &conditions)?;
     let others: Vec<&str> =
         conditions.iter().map(|c| c.name.as_str()).filter(|name| *name != baseline).collect();
@@ -171,5 +180,242 @@ fn baseline(head: &Section<'_>, conditions: &[Condition]) -> Result<String, Conf
     Err(head.error("baseline", format!("`{name}` is not a condition; {}", nearest(&name, &names))))
 }
 
+#[derive(Debug, Clone, PartialEq)]
+pub struct Experiment {
+    pub name: String,
+    /// Passes over all conditions.
+    pub blocks: u32,
+    /// For reports; each workload's layer already contains it, as well as `duration`.
+    pub warmup: Duration,
+    pub duration: Duration,
+    /// Seed of the order of conditions. Absent: drawn and recorded.
+    pub seed: Option<u64>,
+    /// The name of one of the conditions.
+    pub baseline: String,
+    /// Whether the baseline runs twice in each block to measure the noise.
+    pub aa: bool,
+    /// Whether an uncounted trial of the baseline precedes block 1; absent: depends on the workload.
+    pub burn_in: Option<bool>,
+    /// Interval at which pgio observes server and hosts; zero: never.
+    pub telemetry: Duration,
+    /// The metric that is judged; absent: the workload's default.
+    pub primary: Option<String>,
+    /// Machines to observe, by their names in the file.
+    pub hosts: BTreeMap<String, HostSpec>,
+    pub rules: Rules,
+    /// How the axes of a workload are combined into points.
+    pub sweep: SweepKind,
+    /// Empty: pgio.conf, then the PG* variables, apply.
+    pub targets: BTreeMap<String, Target>,
+    pub workloads: Vec<WorkloadSpec>,
+    /// Work beside the judged workload.
+    pub background: Vec<BackgroundSpec>,
+    /// In the order of the file, without the A/A condition.
+    pub conditions: Vec<Condition>,
+    /// The factors that make up the conditions, if the file has factors.
+    pub screening: Option<ScreeningSpec>,
+    /// Which drivers generate the load, as far as the file says.
+    pub drivers: DriverKeys,
+}
+
+impl Experiment {
+    /// Returns whether a burn-in trial comes first. By default it does if all trials share a data set,
+    /// because the share of it that is cached differs; a command with `setup_once` counts as such.
+    pub fn burns_in(&self, workload: &WorkloadSpec) -> bool {
+        let prepared = workload.command.as_ref().is_some_and(|command| command.setup_once);
+        self.burn_in.unwrap_or(prepared || workload.kind.def().data_set)
+    }
+
+    pub fn reset_of<'a>(&'a self, workload: &'a WorkloadSpec) -> &'a Reset {
+        workload.reset.as_ref().unwrap_or(&self.rules.reset)
+    }
+
+    /// Returns the targets of a workload that are compared one by one, because conditions have several; in the
+    /// order of the conditions.
+    pub fn compared_targets(&self, workload: &WorkloadSpec) -> Vec<String> {
+        let mut all: Vec<String> = Vec::new();
+        if self.conditions_of(workload).any(|condition| !condition.further_targets.is_empty()) {
+            for name in self.conditions_of(workload).flat_map(Condition::targets) {
+                if !all.contains(name) {
+                    all.push(name.clone());
+                }
+            }
+        }
+        all
+    }
+
+    /// Returns the conditions of a workload, in the order of the file.
+    pub fn conditions_of<'a>(
+        &'a self,
+        workload: &'a WorkloadSpec,
+    ) -> impl Iterator<Item = &'a Condition> {
+        self.conditions.iter().filter(|condition| workload.runs_under(&condition.name))
+    }
+}
+
 #[cfg(test)]
-mod tests;
+pub(super) mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use super::{Experiment, Target, parse, *};
+    use crate::config::keys::Layer;
+    use crate::config::resolve::{CommitSettings, Extent, SlobSettings};
+    use crate::config::value::ConnectString;
+
+    pub(crate) const TREATMENTS: &[&str] = &["postgres", "drbd", "throttle", "command"];
+    pub(crate) const CHECKS: &[&str] = &["durability", "foreign-load"];
+
+    pub(crate) fn read(text: &str) -> Experiment {
+        parse(text, "x.toml", "x", TREATMENTS, CHECKS).unwrap()
+    }
+
+    pub(crate) fn error(text: &str) -> String {
+        parse(text, "x.toml", "x", TREATMENTS, CHECKS).unwrap_err().to_string()
+    }
+
+    /// Returns the error of a valid file with these lines in front.
+    pub(crate) fn error_of(lines: &str) -> String {
+        error(&format!("{lines}\n[[condition]]\nname = 'a'\n[[condition]]\nname = 'b'\n"))
+    }
+
+    /// Returns the error of a valid file with these lines in the second condition.
+    pub(crate) fn condition_error(lines: &str) -> String {
+        error(&format!("[[condition]]\nname = 'a'\n[[condition]]\n{lines}\n"))
+    }
+
+    pub(crate) fn server(dsn: &str) -> Target {
+        Target::Server {
+            dsn: ConnectString::new(dsn),
+            host: None,
+            standby_host: None,
+            device: None,
+            control: None,
+        }
+    }
+
+    #[test]
+    fn only_the_name_of_a_condition_is_required() {
+        let seconds = Duration::from_secs;
+        assert_eq!(
+            read("[[condition]]\nname = 'a'\n"),
+            Experiment {
+                drivers: Default::default(),
+                name: "x".to_owned(),
+                blocks: 6,
+                warmup: seconds(2),
+                duration: seconds(10),
+                seed: None,
+                baseline: "a".to_owned(),
+                aa: true,
+                burn_in: None,
+                telemetry: seconds(1),
+                primary: None,
+                hosts: BTreeMap::new(),
+                rules: Rules {
+                    precision: None,
+                    enough_blocks: 6,
+                    max_blocks: 6,
+                    repeats: 2,
+                    reset: Reset::Checkpoint,
+                    checkpoint: Checkpoint::Before,
+                    weave: Weave::Off,
+                    tolerate: Vec::new(),
+                    question: Question::default(),
+                },
+                sweep: SweepKind::OneAtATime,
+                targets: BTreeMap::new(),
+                background: Vec::new(),
+                workloads: vec![WorkloadSpec {
+                    name: "slob".to_owned(),
+                    kind: WorkloadKind::Slob,
+                    layer: Layer {
+                        warmup: Some(seconds(2)),
+                        run_time: Some(seconds(10)),
+                        ..Layer::default()
+                    },
+                    axes: Vec::new(),
+                    command: None,
+                    conditions: None,
+                    reset: None,
+                }],
+                conditions: vec![Condition {
+                    name: "a".to_owned(),
+                    target: None,
+                    further_targets: Vec::new(),
+                    treatments: Vec::new(),
+                    sweep: true,
+                }],
+                screening: None,
+            }
+        );
+    }
+
+    #[test]
+    fn all_keys_are_read() {
+        let experiment = read(
+            "[experiment]\nname = 'sync commit'\nblocks = 12\nwarmup = 0\nduration = '500ms'\n\
+             seed = 0xffff_ffff_ffff_ffff\nbaseline = 'b'\naa = false\nprimary = 'wal_bytes'\n\
+             [targets.east]\ndsn = 'service=east'\n[targets.own]\nprivate = true\npg = 18\n\
+             standby = true\n\
+             [workload]\nkind = 'slob'\nupdate_pct = 10\nscale = 25_600\naccess = 'bitmap'\n\
+             run_time = '1m'\ncreate_base_table = false\n\
+             [[condition]]\nname = 'a'\ntarget = 'own'\n\
+             postgres = { synchronous_commit = 'on', work_mem = 4, x = 1.5, y = true }\n\
+             drbd = { protocol = 'C' }\n\
+             [[condition]]\nname = 'b'\ntarget = 'east'\n[condition.throttle]\niops = 500\n",
+        );
+        assert_eq!(experiment.name, "sync commit");
+        assert_eq!(experiment.blocks, 12);
+        assert_eq!(experiment.warmup, Duration::ZERO);
+        assert_eq!(experiment.duration, Duration::from_millis(500));
+        assert_eq!(experiment.seed, Some(u64::MAX));
+        assert_eq!(experiment.baseline, "b");
+        assert!(!experiment.aa);
+        assert_eq!(experiment.primary.as_deref(), Some("wal_bytes"));
+
+        let [a, b] = experiment.conditions.as_slice() else { panic!("two conditions") };
+        let standbys = vec![StandbyTarget::named("standby")];
+        let own = Target::Private(PrivateTarget {
+            major: Some(18),
+            standbys,
+            ..PrivateTarget::default()
+        });
+        let east = server("service=east");
+        assert_eq!(experiment.targets[a.target.as_ref().unwrap()], own);
+        assert_eq!(experiment.targets[b.target.as_ref().unwrap()], east);
+        let kinds: Vec<_> = a.treatments.iter().map(|t| (t.kind.as_str(), t.line)).collect();
+        assert_eq!(kinds, [("postgres", 26), ("drbd", 27)], "in the order of the file");
+        let settings = a.treatments[0].body.as_table().unwrap();
+        assert_eq!(settings["synchronous_commit"].as_str(), Some("on"));
+        assert_eq!(settings["work_mem"].as_integer(), Some(4));
+        assert_eq!(settings["x"].as_float(), Some(1.5));
+        assert_eq!(settings["y"].as_bool(), Some(true));
+        assert_eq!(b.treatments[0].body["iops"].as_integer(), Some(500));
+
+        let slob = SlobSettings::resolve(experiment.workloads[0].layer.clone()).unwrap();
+        assert_eq!(slob.scale, "200M".parse().unwrap());
+        assert_eq!(slob.run_time, Duration::from_secs(60), "overrides the experiment's duration");
+        assert_eq!(slob.warmup, Duration::ZERO);
+    }
+
+    #[test]
+    fn shipped_examples_parse_with_their_workloads_and_conditions() {
+        let sync = include_str!("../../../../examples/sync-commit-quick.toml");
+        let sync =
+            parse(sync, "sync-commit-quick.toml", "sync-commit", TREATMENTS, CHECKS).unwrap();
+        assert_eq!(sync.name, "sync-commit");
+        assert_eq!(sync.baseline, "local");
+        let [commit, slob] = sync.workloads.as_slice() else { panic!("two workloads") };
+        assert_eq!(sync.conditions_of(commit).count(), 5);
+        let names: Vec<_> = sync.conditions_of(slob).map(|c| c.name.as_str()).collect();
+        assert_eq!(names, ["local", "on", "remote_apply"]);
+        SlobSettings::resolve(slob.layer.clone()).unwrap();
+
+        let fixed = include_str!("../../../../examples/commit-10000.toml");
+        let fixed = parse(fixed, "commit-10000.toml", "commit-10000", TREATMENTS, CHECKS).unwrap();
+        let settings = CommitSettings::resolve(fixed.workloads[0].layer.clone()).unwrap();
+        assert_eq!(settings.extent, Extent::Transactions(10_000));
+        assert_eq!(fixed.conditions.len(), 2);
+    }
+}

@@ -19,7 +19,7 @@ const SECTIONS: [&str; 2] = ["hosts", "targets"];
 const INVENTORY: &str = "inventory";
 /// More is a wrong command rather than a fleet.
 const MAX_NODES: usize = 1000;
-/// The longest name: that of a host name's part.
+/// The longest name: a part of a host name.
 const MAX_LENGTH: usize = 64;
 /// Characters of a bad name that an error shows.
 const MAX_SHOWN: usize = 40;
@@ -71,7 +71,7 @@ fn read_inventory<'a>(
     run: RunCommand<'_>,
 ) -> Result<Inventory<'a>, ConfigError> {
     let (mut lines, mut keys) = (Vec::new(), Vec::new());
-    // Sections of single nodes may stand beside those of the inventory. A key may be a table as well.
+    // Sections of single nodes may stand beside the inventory's. A key may be a table as well.
     let keys_of_node = match source.section {
         "hosts" => sections::HOST.names(),
         _ => sections::TARGET.names(),
@@ -160,8 +160,8 @@ fn append_sections(text: &str, all: &[Inventory<'_>]) -> String {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         let end = at + line.len();
-        let of_inventory = |range: &Range<usize>| range.start < end && range.end > at;
-        if all.iter().flat_map(|inventory| &inventory.lines).any(of_inventory) {
+        let overlaps = |range: &Range<usize>| range.start < end && range.end > at;
+        if all.iter().flat_map(|inventory| &inventory.lines).any(overlaps) {
             out += "# ";
         }
         out += line;

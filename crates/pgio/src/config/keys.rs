@@ -2,7 +2,7 @@
 //!
 //! A key is written `UPDATE_PCT` in pgio.conf, `update_pct` in an experiment file and
 //! `--update-pct` as a flag. All three parsers, the help and the documentation use this table;
-//! no other place describes a key. [`super::uses`] and [`super::kinds`] list the names of the keys that each part of
+//! no other place describes a key. [`super::kinds`] and [`super::kinds`] list the names of the keys that each part of
 //! pgio and each workload uses. The table must not decide which source has precedence: callers
 //! stack layers with [`Layer::over`], and [`super::resolve`] takes the result.
 //!
@@ -11,10 +11,10 @@
 
 use std::time::Duration;
 
-use super::kinds::{Sessions, WorkloadKind};
-use super::uses::AS_LOADED;
-pub use super::uses::Use;
-use super::value::mail::Recipients;
+use Use::{Connect, Load, Work};
+
+use super::kinds::{AS_LOADED, Sessions, WorkloadKind};
+use super::mail::Recipients;
 use super::value::{
     Access, Arrivals, Bytes, ConnectString, Decimal, DeviceTests, EngineName, Kind, Skew,
     TableModel, TablePortion, Value,
@@ -22,6 +22,8 @@ use super::value::{
 use pgio_mail::settings::{MailProtocol, MailRate, MailServer, SizeDistribution};
 use pgio_results::units::Scale;
 use pgio_results::units::layout::{FILLER_WIDTHS, FILLFACTORS, Filler};
+
+pub use super::kinds::Use;
 
 #[derive(Debug, Clone)]
 pub struct Key {
@@ -74,8 +76,6 @@ macro_rules! workload_keys {
         }
     };
 }
-
-use Use::{Connect, Load, Work};
 
 const AT_LEAST_1: Kind = Kind::Whole(1..=u64::MAX);
 const AT_LEAST_0: Kind = Kind::Whole(0..=u64::MAX);
@@ -335,7 +335,7 @@ pub(crate) fn required<T>(value: Option<T>) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::uses::{CONNECT, LOAD};
+    use crate::config::kinds::{CONNECT, LOAD};
 
     fn layer(pairs: &[(&str, &str)]) -> Layer {
         let mut layer = Layer::default();

@@ -11,7 +11,7 @@
 pub struct WorkloadDef {
     /// The value of `kind` in an experiment file.
     pub name: &'static str,
-    /// The workload keys that it takes, in groups; those of a data set follow from `data_set`.
+    /// The workload keys that it takes, in groups; a data set's keys follow from `data_set`.
     pub keys: &'static [&'static [&'static str]],
     /// Whether its keys are valid in pgio.conf.
     pub in_conf: bool,
@@ -53,7 +53,7 @@ const PLAIN: WorkloadDef = WorkloadDef {
 
 /// Keys of every workload: pgio measures a window after a warm-up.
 const WINDOW: &[&str] = &["run_time", "warmup"];
-/// The key of the workloads that run on either engine, beside those of the client's engine.
+/// The key of the workloads that run on either engine, beside the keys of the client's engine.
 const ENGINE: &[&str] = &["engine"];
 /// Keys that only the client-side engine supports.
 pub(super) const CLIENT: &[&str] = &["pipeline", "rate", "arrivals", "client_threads"];
@@ -197,5 +197,52 @@ impl WorkloadKind {
     /// Returns whether the workload itself uses a key.
     pub fn uses(self, key: &str) -> bool {
         self.def().keys.iter().any(|group| group.contains(&key))
+    }
+}
+
+/// The part of pgio that uses a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// Connecting to the server.
+    Connect,
+    /// Loading the data set.
+    Load,
+    /// A workload; one with a data set also checks that it matches the keys.
+    Work(WorkloadKind),
+}
+
+/// Keys that find the server.
+pub const CONNECT: &[&str] = &["dbname", "connect_string"];
+
+/// Keys that describe the data set, and how it is loaded.
+pub const LOAD: &[&[&str]] =
+    &[&["num_schemas", "num_threads", "scale", "create_base_table", "tablespace"], ROWS];
+
+/// Keys that a run takes from the loaded data set unless they are given.
+pub const AS_LOADED: &[&str] =
+    &["num_schemas", "scale", "filler", "filler_width", "fillfactor", "unlogged", "scan_scale"];
+
+impl Use {
+    /// All uses, in the order of the documentation.
+    pub fn all() -> impl Iterator<Item = Use> {
+        let workloads = WorkloadKind::ALL.iter().map(|kind| Use::Work(*kind));
+        [Use::Connect, Use::Load].into_iter().chain(workloads)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Use::Connect => "connect",
+            Use::Load => "load",
+            Use::Work(kind) => kind.name(),
+        }
+    }
+
+    /// Returns whether it uses the key of this name.
+    pub fn takes(self, key: &str) -> bool {
+        match self {
+            Use::Connect => CONNECT.contains(&key),
+            Use::Load => LOAD.iter().any(|group| group.contains(&key)),
+            Use::Work(kind) => kind.uses(key),
+        }
     }
 }

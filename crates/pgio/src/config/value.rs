@@ -3,15 +3,11 @@
 //! [`super::keys`] assigns a kind to each key. Next: `kind` for ranges and names, `from_text` for the
 //! parsers, `mail` for the values of the workload `mail`.
 
-mod from_text;
-mod kind;
-pub mod mail;
-
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-pub(super) use self::from_text::Value;
-pub use self::kind::Kind;
+pub(super) use super::from_text::Value;
 
 /// Thirty days; a longer window, warm-up or limit is a typo.
 pub const MAX_DURATION: Duration = Duration::from_secs(720 * 3600);
@@ -89,7 +85,7 @@ impl EngineName {
 pub enum Arrivals {
     /// Calls arrive at equal intervals.
     Fixed,
-    /// Calls arrive independently of each other, like those of many users.
+    /// Calls arrive independently of each other, like the calls of many users.
     Poisson,
 }
 
@@ -253,4 +249,145 @@ impl fmt::Debug for ConnectString {
 pub fn share(text: &str) -> Option<f64> {
     let percent = text.strip_suffix('%')?.trim_end().parse::<f64>().ok()?;
     (0.1..100.0).contains(&percent).then_some(percent / 100.0)
+}
+
+/// The values that a key takes; used for parsing, help and documentation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    Whole(RangeInclusive<u64>),
+    Duration {
+        /// Whether zero is allowed.
+        zero: bool,
+    },
+    Scale,
+    Bytes,
+    /// A number with up to three decimals; the range is in whole units.
+    Decimal(RangeInclusive<u32>),
+    /// A part of a table: percent, blocks or bytes.
+    TablePortion,
+    Text,
+    Switch,
+    OneOf(&'static [&'static str]),
+}
+
+impl Kind {
+    /// Returns the placeholder in help: `--work-unit <N>`.
+    pub fn placeholder(&self) -> &'static str {
+        match self {
+            Self::Whole(_) | Self::Decimal(_) => "N",
+            Self::Duration { .. } => "DURATION",
+            Self::Scale | Self::Bytes | Self::TablePortion => "SIZE",
+            Self::Text => "TEXT",
+            Self::Switch => "TRUE|FALSE",
+            Self::OneOf(_) => "NAME",
+        }
+    }
+
+    /// Returns the TOML types that an experiment file may use.
+    pub fn toml_types(&self) -> &'static [&'static str] {
+        match self {
+            Self::Whole(_) => &["integer"],
+            Self::Duration { .. } | Self::Scale | Self::Bytes | Self::TablePortion => {
+                &["string", "integer"]
+            }
+            Self::Decimal(_) => &["integer", "float"],
+            Self::Text | Self::OneOf(_) => &["string"],
+            Self::Switch => &["boolean"],
+        }
+    }
+}
+
+/// Completes "must be ...".
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(range) if *range.end() >= u64::from(u32::MAX) => {
+                write!(f, "a whole number of at least {}", range.start())
+            }
+            Self::Whole(range) => {
+                write!(f, "a whole number from {} to {}", range.start(), range.end())
+            }
+            Self::Duration { zero: true } => {
+                f.write_str("a duration such as 500ms, 2s or 10m, at most 720h")
+            }
+            Self::Duration { zero: false } => {
+                f.write_str("a duration above zero such as 500ms, 2s or 10m, at most 720h")
+            }
+            Self::Scale => f.write_str("a size such as 25600 (8 kB blocks), 200M, 4G or 1T"),
+            Self::Bytes => f.write_str("a size of at least 512 bytes such as 4K, 512M or 8G"),
+            Self::Decimal(range) => write!(
+                f,
+                "a number from {} to {} with at most three decimals",
+                range.start(),
+                range.end()
+            ),
+            Self::TablePortion => {
+                f.write_str("a part of each table such as 5%, 1024 (8 kB blocks) or 8M")
+            }
+            Self::Text => f.write_str("a non-empty string"),
+            Self::Switch => f.write_str("TRUE or FALSE"),
+            Self::OneOf(names) => f.write_str(&names.join(" or ")),
+        }
+    }
+}
+
+/// Bytes of an identifier; PostgreSQL truncates longer ones.
+pub(crate) const MAX_IDENTIFIER: usize = 63;
+
+/// Maximum length; pgio appends suffixes to a name, and the file system limits the result.
+const MAX_NAME_LENGTH: usize = 64;
+
+fn is_plain_in_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "_-.".contains(c)
+}
+
+/// Checks a name. The error completes a sentence that begins with the key.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let plain = name.chars().all(|c| is_plain_in_name(c) || c == ' ');
+    let ends = name.starts_with(is_plain_in_name) && name.ends_with(is_plain_in_name);
+    if plain && ends && !name.starts_with(['.', '-']) && name.len() <= MAX_NAME_LENGTH {
+        return Ok(());
+    }
+    Err(format!(
+        "must be usable as a directory name: letters a to z and A to Z, digits, `_`, `-`, `.` and inner spaces, at most {MAX_NAME_LENGTH} characters, not beginning with `.` or `-`"
+    ))
+}
+
+/// Derives a valid name from any text.
+pub fn name_from_text(text: &str) -> String {
+    let name: String = text
+        .chars()
+        .take(MAX_NAME_LENGTH)
+        .map(|c| if is_plain_in_name(c) { c } else { '-' })
+        .collect();
+    let name = name.trim_start_matches(['.', '-']);
+    if name.is_empty() { "experiment".to_owned() } else { name.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_that_could_leave_the_directory_are_refused() {
+        let longest = "x".repeat(MAX_NAME_LENGTH);
+        for name in ["slob", "device-flush", "a.b_c", "one transaction", "8k", &longest] {
+            check_name(name).unwrap();
+        }
+        let long = "x".repeat(MAX_NAME_LENGTH + 1);
+        for name in
+            ["", ".", "..", "../../x", "/x", "a/b", ".a", "-a", " a", "a ", "a\nb", "a\0", &long]
+        {
+            assert!(check_name(name).unwrap_err().contains("letters"), "{name:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_gives_a_valid_name(text in ".*") {
+            check_name(&name_from_text(&text)).unwrap();
+        }
+    }
 }

@@ -13,7 +13,7 @@ use postgres::{Client, Row};
 
 use super::error::DatasetError;
 use super::{destroy, mark, sql, verify};
-use crate::config::name::MAX_IDENTIFIER;
+use crate::config::value::MAX_IDENTIFIER;
 use crate::pg::words::Shown;
 
 /// The attributes that are required to re-create a database.

@@ -15,7 +15,7 @@ use super::error::DatasetError;
 use super::mark::{Named, Part};
 use super::plan::{LoadSpec, SpaceCheck};
 use super::sql;
-use crate::host::proc::mountinfo;
+use crate::host::mountinfo;
 use crate::pg::words::ServerPath;
 use pgio_results::Warning;
 use pgio_results::files::Directory;

@@ -13,7 +13,7 @@ use crate::dataset::{self, DatasetError, LoadEvent, database, verify};
 use crate::host::stop::Stop;
 use crate::pg::session;
 use crate::treatment::journal::{Journal, JournalError};
-use crate::treatment::recreated_database;
+use crate::treatment::other_steps;
 use pgio_results::model::Warning;
 
 /// Refuses a reset that cannot work or would lose data.
@@ -102,7 +102,7 @@ fn make_again(target: &mut Target, run_id: &str, mut journal: Journal) -> Result
     }
     // Check again: someone may have created objects in it since the last trial.
     let database = &database::describe(&mut target.admin, target.cluster.is_some())?;
-    let step = recreated_database::step(&database.name, &database.leftovers());
+    let step = other_steps::recreation_step(&database.name, &database.leftovers());
     let number = journal.intent(&step).map_err(journaled)?;
     let beside = if database.name == "postgres" { "template1" } else { "postgres" };
     let params = target.params.clone().with_dbname(beside);

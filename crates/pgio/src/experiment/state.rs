@@ -4,20 +4,18 @@
 //! users that anyone could create first. Code that opens a file there checks its owner (`host::own_dir`).
 //! Nothing here knows what the files in these directories mean.
 
-use std::env;
 use std::ffi::OsString;
-use std::fs;
 use std::hash::{BuildHasher, RandomState};
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{env, fs, io};
 
 use jiff::{Timestamp, Zoned};
 use rustix::fs::Access;
 
-use crate::config::name;
+use crate::config::value;
 use crate::host::lock::{LockError, LockFile};
 use crate::host::own_dir::{DirMode, OwnDir, OwnDirError};
 use crate::rng::SplitMix64;
@@ -146,7 +144,7 @@ pub fn new_seed() -> u64 {
 }
 
 pub fn new_results_dir(experiment: &str) -> PathBuf {
-    let name = name::from_text(experiment);
+    let name = value::name_from_text(experiment);
     PathBuf::from("pgio-results").join(format!("{name}-{}", Zoned::now().strftime("%Y%m%dT%H%M%S")))
 }
 

@@ -16,8 +16,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::exec::{CommandLine, Exec, ExecError};
-use super::proc::mountinfo;
-use super::proc::pid_stat;
+use super::{mountinfo, proc};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -59,7 +58,7 @@ pub enum Version {
 pub struct Controller {
     pub version: Version,
     pub mount_point: PathBuf,
-    /// Whether the mount point is the kernel's root group and not that of a container.
+    /// Whether the mount point is the kernel's root group and not a container's.
     pub at_root: bool,
 }
 
@@ -204,7 +203,7 @@ pub fn write(exec: &dyn Exec, file: &Path, text: &str) -> Result<(), ExecError> 
     exec.run(&line.arg(file).arg(text)).map(drop)
 }
 
-/// Moves a process, and those of its children that are in `from`. Later children inherit the group.
+/// Moves a process, and its children that are in `from`. Later children inherit the group.
 pub fn move_with_children(
     exec: &dyn Exec,
     controller: &Controller,
@@ -233,7 +232,7 @@ pub fn move_with_children(
 pub fn children(exec: &dyn Exec, parent: i32) -> Result<Vec<i32>, ExecError> {
     // Ignore errors: processes may end while they are listed.
     let all = CommandLine::new("sh").args(["-c", "cat /proc/[0-9]*/stat 2>/dev/null"]);
-    let all = pid_stat::parse_all(&exec.output(&all)?.stdout);
+    let all = proc::parse_processes(&exec.output(&all)?.stdout);
     Ok(all.into_iter().filter(|p| p.parent == parent).map(|p| p.pid).collect())
 }
 

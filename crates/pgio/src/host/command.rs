@@ -2,18 +2,20 @@
 //!
 //! Starts no process. Next: [`super::exec`] starts processes.
 
-use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
-use std::io;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
+use std::{env, fmt, io};
+
+use rustix::process::geteuid;
 
 use super::exec::ExecError;
-use super::marks::{BEGIN, END, Marks};
-use super::secure_path::secure_path;
+use super::shell::{BEGIN, END, Marks};
 
 /// User and group of a command; supplementary groups are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,14 +37,14 @@ impl fmt::Debug for Input {
 /// A program with its arguments and environment.
 #[derive(Debug, Clone)]
 pub struct CommandLine {
-    program: OsString,
+    pub(super) program: OsString,
     args: Vec<OsString>,
     ids: Option<Ids>,
     directory: Option<PathBuf>,
     set: Vec<(OsString, OsString)>,
     hidden_prefix: Option<&'static str>,
-    timeout: Option<Duration>,
-    own_session: bool,
+    pub(super) timeout: Option<Duration>,
+    pub(super) own_session: bool,
     input: Option<Input>,
 }
 
@@ -125,18 +127,6 @@ impl CommandLine {
 
     pub(crate) fn input_text(&self) -> Option<&str> {
         self.input.as_ref().map(|input| input.0.as_str())
-    }
-
-    pub(super) fn has_own_session(&self) -> bool {
-        self.own_session
-    }
-
-    pub fn program(&self) -> &OsStr {
-        &self.program
-    }
-
-    pub(super) fn limit(&self) -> Option<Duration> {
-        self.timeout
     }
 
     /// Returns one line for the login shell of another host, which must be a POSIX shell.
@@ -232,8 +222,81 @@ pub(super) fn encode(command: &str) -> String {
     command.replace('\\', r"\\").replace('\n', r"\n").replace('\t', r"\t").replace(' ', r"\0040")
 }
 
+const GROUP_WRITE: u32 = 0o020;
+const OTHERS_WRITE: u32 = 0o002;
+const STICKY: u32 = 0o1000;
+
+/// PATH for what this process starts; none if it runs as an ordinary user, who may trust any directory.
+fn secure_path() -> Option<&'static OsStr> {
+    static PATH: OnceLock<Option<OsString>> = OnceLock::new();
+    let path = PATH.get_or_init(|| {
+        let path = env::var_os("PATH").filter(|_| geteuid().is_root())?;
+        env::join_paths(env::split_paths(&path).filter_map(|dir| vetted(&dir))).ok()
+    });
+    path.as_deref()
+}
+
+/// Where PATH has a program that root does not start: one that others can change, or in a directory that root does
+/// not use if no other has it.
+pub(super) fn refused(program: &OsStr) -> Option<PathBuf> {
+    let path = secure_path()?;
+    if program.is_empty() || program.as_encoded_bytes().contains(&b'/') {
+        return None;
+    }
+    let is_program = |path: &PathBuf| {
+        fs::metadata(path).is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0)
+    };
+    let first = |path: &OsStr| env::split_paths(path).map(|dir| dir.join(program)).find(is_program);
+    match first(path) {
+        Some(found) => Some(found).filter(|found| !is_safe_program(found)),
+        None => first(&env::var_os("PATH")?),
+    }
+}
+
+/// Whether nobody but root can change the program, or put another in its place.
+fn is_safe_program(path: &Path) -> bool {
+    let Ok(real) = fs::canonicalize(path) else { return false };
+    let is_safe = fs::metadata(&real).is_ok_and(|file| is_safe(&file));
+    is_safe && real.parent().is_some_and(|directory| vetted(directory).is_some())
+}
+
+/// Whether only root can write to it.
+fn is_safe(found: &Metadata) -> bool {
+    let by_group = found.mode() & GROUP_WRITE != 0 && has_members(found.gid());
+    found.uid() == 0 && found.mode() & OTHERS_WRITE == 0 && !by_group
+}
+
+/// The directory without links, which others could turn elsewhere; none if others can change what it holds.
+fn vetted(directory: &Path) -> Option<PathBuf> {
+    let real = fs::canonicalize(directory).ok().filter(|_| directory.is_absolute())?;
+    let is_safe = |at: &Path| {
+        let Ok(found) = fs::metadata(at) else { return false };
+        // With the sticky bit, others cannot replace what root has there.
+        let is_shared = at != real && found.mode() & STICKY != 0 && found.uid() == 0;
+        found.is_dir() && (is_shared || is_safe(&found))
+    };
+    real.ancestors().all(is_safe).then_some(real)
+}
+
+/// Whether anyone but root is in a group. /usr/local/bin of some systems is writable by an empty one.
+fn has_members(gid: u32) -> bool {
+    let gid = gid.to_string();
+    let any = |file: &str, matches: &dyn Fn(&[&str]) -> bool| {
+        let text = fs::read(file).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        text.lines().any(|line| matches(&line.split(':').collect::<Vec<_>>()))
+    };
+    any("/etc/passwd", &|user| user.get(3) == Some(&gid.as_str()) && user.get(2) != Some(&"0"))
+        || any("/etc/group", &|group| {
+            group.get(2) == Some(&gid.as_str())
+                && group.get(3).is_some_and(|names| !["", "root"].contains(&names.trim()))
+        })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
     use super::*;
     use crate::host::exec::{Exec, Local};
 
@@ -314,5 +377,48 @@ mod tests {
     fn display_quotes_words() {
         let line = CommandLine::new("a").args(["b c", "", "it's", "x=/y"]).to_string();
         assert_eq!(line, r"a 'b c' '' 'it'\''s' x=/y");
+    }
+
+    #[test]
+    fn root_looks_only_where_nobody_else_can_put_a_program() {
+        assert!(vetted(Path::new("/usr/bin")).is_some());
+        assert_eq!((vetted(Path::new("")), vetted(Path::new("usr"))), (None, None));
+        if !geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (outer, bin, link) =
+            (dir.path().join("outer"), dir.path().join("outer/bin"), dir.path().join("l"));
+        fs::create_dir_all(&bin).unwrap();
+        symlink(&bin, &link).unwrap();
+        let set = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (mode, is_used) in [(0o755, true), (0o777, false), (0o1777, false)] {
+            set(&bin, mode);
+            assert_eq!(vetted(&bin).is_some(), is_used, "{mode:o}");
+        }
+        set(&bin, 0o755);
+        assert_eq!(vetted(&link), vetted(&bin));
+        set(&outer, 0o1777);
+        assert!(vetted(&bin).is_some(), "as below /tmp");
+        let (program, ours) = (bin.join("program"), outer.join("ours"));
+        fs::write(&program, "").unwrap();
+        symlink(&program, &ours).unwrap();
+        let are_safe = || [&program, &ours].map(|path| is_safe_program(path));
+        for (mode, safe) in [(0o755, true), (0o757, false), (0o755, true)] {
+            set(&program, mode);
+            assert_eq!(are_safe(), [safe; 2], "{mode:o}");
+        }
+        for owned in [&outer, &bin, &program] {
+            chown(owned, Some(65534), None).unwrap();
+            assert_eq!(are_safe(), [false; 2], "{}", owned.display());
+            chown(owned, Some(0), None).unwrap();
+        }
+        for owned in [&outer, &bin] {
+            chown(owned, Some(65534), None).unwrap();
+            assert_eq!((vetted(&bin), vetted(&link)), (None, None), "{}", owned.display());
+            chown(owned, Some(0), None).unwrap();
+        }
     }
 }

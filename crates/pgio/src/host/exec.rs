@@ -24,9 +24,10 @@ use rustix::process::{
     Pid, Signal, getpid, getppid, kill_process_group, set_parent_process_death_signal, setsid,
 };
 
+use super::command::refused;
+use super::machine::HostError;
+
 pub use super::command::{CommandLine, Ids};
-use super::error::HostError;
-use super::secure_path::refused;
 
 /// How long a program may stay open for writing, see [`start`]: a child holds it from its fork to its exec.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -129,14 +130,14 @@ pub(super) fn run_to_end(
     };
     let mut child = spawn(command, options)?;
     let written = command.input_text().map_or(Ok(()), |text| write_input(&mut child, text));
-    let ended = match (written, command.limit()) {
+    let ended = match (written, command.timeout) {
         (Err(error), _) => end(child).and(Err(error)),
         (Ok(()), None) => child.wait_with_output().map(Some),
         (Ok(()), Some(limit)) => wait_within(child, limit),
     };
     let failed = |source| ExecError::Start { command: command.to_string(), source };
     let Some(output) = ended.map_err(failed)? else {
-        let limit = command.limit().unwrap_or_default();
+        let limit = command.timeout.unwrap_or_default();
         return Err(ExecError::TimedOut { command: command.to_string(), limit });
     };
     Ok(Output {
@@ -256,7 +257,7 @@ pub fn replace_self(command: &CommandLine) -> ExecError {
 }
 
 fn refuse_untrusted(command: &CommandLine) -> Result<(), ExecError> {
-    match refused(command.program()) {
+    match refused(&command.program) {
         Some(path) => Err(HostError::UntrustedProgram { path }.into()),
         None => Ok(()),
     }

@@ -5,13 +5,15 @@
 //! finds on a host. Next: [`super::ssh`], [`super::storage`].
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::error::HostError;
+use serde::{Deserialize, Serialize};
+
 use super::exec::{CommandLine, Exec, ExecError, Output, run_to_end};
-use super::identity::Identity;
-use super::marks::Marks;
-use super::shell::{self, Shell};
+use super::shell::{self, Marks, Shell};
 use super::ssh::Link;
 use crate::config::experiment::HostSpec;
 
@@ -129,7 +131,7 @@ impl Host {
     }
 
     fn missing(&self, command: &CommandLine) -> ExecError {
-        let program = command.program().to_string_lossy().into_owned();
+        let program = command.program.to_string_lossy().into_owned();
         HostError::Missing { host: self.name.clone(), program }.into()
     }
 }
@@ -150,8 +152,7 @@ impl Exec for Host {
         let Some(link) = &self.link else {
             // pgio parses the output of its own commands, so they need the C locale; a command of the user
             // keeps its locale.
-            let localized =
-                (!command.has_own_session()).then(|| command.clone().env("LC_ALL", "C"));
+            let localized = (!command.own_session).then(|| command.clone().env("LC_ALL", "C"));
             let output = run_to_end(localized.as_ref().unwrap_or(command), None);
             return output.map_err(|error| match error {
                 ExecError::Start { source, .. }
@@ -170,6 +171,145 @@ impl Exec for Host {
             _ => Ok(output),
         }
     }
+}
+
+/// Distinguishes machines independently of their names. Fields are empty if unknown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// The boot id, unique per boot of a kernel.
+    pub(super) boot: String,
+    /// The pid namespace.
+    pids: String,
+    /// The network namespace; containers on the same kernel usually have different ones.
+    network: String,
+    /// The host name that the kernel reports.
+    pub(super) name: String,
+}
+
+/// A machine as it is known after a reboot and under any name of an experiment. Fields are empty if unknown.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The host name that the kernel reports.
+    #[serde(default)]
+    pub name: String,
+    /// The machine id of systemd.
+    #[serde(default)]
+    id: String,
+}
+
+impl Machine {
+    pub fn this() -> Machine {
+        let file = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        Machine { name: file("/proc/sys/kernel/hostname"), id: file("/etc/machine-id") }
+    }
+
+    /// Whether it is certainly not the other one. A name may change, so it counts only without an id.
+    pub fn is_another(&self, other: &Machine) -> bool {
+        let differ = |one: &str, other: &str| !one.is_empty() && !other.is_empty() && one != other;
+        if self.id.is_empty() || other.id.is_empty() {
+            differ(&self.name, &other.name)
+        } else {
+            self.id != other.id
+        }
+    }
+}
+
+impl Identity {
+    /// Prints the input of [`Identity::parse`].
+    pub(super) const SCRIPT: &str = "cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo
+        readlink /proc/self/ns/pid || echo
+        readlink /proc/self/ns/net || echo
+        cat /proc/sys/kernel/hostname 2>/dev/null || echo";
+
+    pub(super) fn parse(text: &str) -> Identity {
+        let mut lines = text.lines().map(|line| line.trim().to_owned());
+        let mut next = || lines.next().unwrap_or_default();
+        Identity { boot: next(), pids: next(), network: next(), name: next() }
+    }
+
+    pub(super) fn current() -> Identity {
+        let file = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let link = |path| fs::read_link(path).unwrap_or_default().to_string_lossy().into_owned();
+        Identity {
+            boot: file("/proc/sys/kernel/random/boot_id"),
+            pids: link("/proc/self/ns/pid"),
+            network: link("/proc/self/ns/net"),
+            name: file("/proc/sys/kernel/hostname"),
+        }
+    }
+
+    fn shares_pids(&self, other: &Identity) -> bool {
+        self.boot == other.boot && self.pids == other.pids
+    }
+
+    /// The same, but unknown fields prove nothing.
+    fn certainly_shares_pids(&self, other: &Identity) -> bool {
+        !self.boot.is_empty() && !self.pids.is_empty() && self.shares_pids(other)
+    }
+
+    /// Returns whether both are the same machine for certain. Containers on the same kernel differ in some
+    /// fields; unknown fields prove nothing.
+    fn is_certainly(&self, other: &Identity) -> bool {
+        !self.boot.is_empty() && !self.network.is_empty() && self == other
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HostError {
+    #[error("host {host} cannot be reached: {message}; check [hosts.{host}] and try `{by_hand}`")]
+    Unreachable { host: String, message: String, by_hand: String },
+    #[error(
+        "the key of host {host} is not in known_hosts; run `{by_hand}` once and accept the key, or \
+         add it to known_hosts"
+    )]
+    UnknownKey { host: String, by_hand: String },
+    #[error(
+        "the key of host {host} differs from the one in known_hosts, which may indicate an attack; \
+         find out why before you update known_hosts"
+    )]
+    ChangedKey { host: String },
+    #[error(
+        "host {host} refuses a login without a password: {message}; set up a key or an \
+         agent so that `{by_hand}` does not prompt"
+    )]
+    Denied { host: String, message: String, by_hand: String },
+    #[error(
+        "hosts {one} and {other} are the same machine, so a change of one would affect the \
+         other; write ssh = \"user@host\" of another machine in [hosts.{one}] or \
+         [hosts.{other}], or remove one of them"
+    )]
+    SameMachine { one: String, other: String },
+    #[error("program `{program}` is not installed on host {host}; install it there")]
+    Missing { host: String, program: String },
+    #[error(
+        "{}, found by PATH, or its directory can be changed by others, and pgio runs as root; install the program elsewhere, or run pgio as an ordinary user", path.display()
+    )]
+    UntrustedProgram { path: PathBuf },
+    #[error("lost connection to host {host}: {message}; check the host and the network")]
+    Lost { host: String, message: String },
+    #[error("host {host} did not answer within {} s; check the host and the network", limit.as_secs_f64())]
+    Silent { host: String, limit: Duration },
+}
+
+/// Classifies the failure of a connection that was not established.
+pub(super) fn classify(host: &str, stderr: &str, by_hand: &str) -> HostError {
+    let (host, by_hand) = (host.to_owned(), by_hand.to_owned());
+    let contains = |words: &str| stderr.contains(words);
+    if contains("REMOTE HOST IDENTIFICATION HAS CHANGED") {
+        HostError::ChangedKey { host }
+    } else if contains("Host key verification failed") {
+        HostError::UnknownKey { host, by_hand }
+    } else if contains("Permission denied") || contains("Too many authentication failures") {
+        HostError::Denied { host, message: last_line(stderr), by_hand }
+    } else {
+        HostError::Unreachable { host, message: last_line(stderr), by_hand }
+    }
+}
+
+/// Returns the last line of an output, where programs print the reason of a failure.
+pub(super) fn last_line(text: &str) -> String {
+    let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
+    line.unwrap_or("no message").trim_start_matches("ssh: ").to_owned()
 }
 
 #[cfg(test)]
@@ -254,5 +394,40 @@ mod tests {
         let error = Host::local().output(&CommandLine::new("pgio-no-such")).unwrap_err();
         let expected = "program `pgio-no-such` is not installed on host local; install it there";
         assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn a_machine_is_known_by_its_id_and_without_one_by_its_name() {
+        let machine = |name: &str, id: &str| Machine { name: name.to_owned(), id: id.to_owned() };
+        let this = machine("db1", "a");
+        assert!(this.is_another(&machine("db1", "b")));
+        assert!(!this.is_another(&machine("db2", "a")), "renamed");
+        assert!(this.is_another(&machine("db2", "")) && !this.is_another(&machine("db1", "")));
+        assert!(!this.is_another(&Machine::default()), "unknown");
+        assert!(!Machine::this().is_another(&Machine::this()));
+    }
+
+    #[test]
+    fn failures_are_classified_by_the_message_of_ssh() {
+        let classified = |stderr| classify("db", stderr, "ssh me@db");
+        let changed = "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n\
+                       Host key verification failed.\n";
+        assert_eq!(classified(changed), HostError::ChangedKey { host: "db".to_owned() });
+        assert!(matches!(
+            classified("Host key verification failed.\n"),
+            HostError::UnknownKey { .. }
+        ));
+        let denied = classified("me@db: Permission denied (publickey).\r\n");
+        assert_eq!(
+            denied.to_string(),
+            "host db refuses a login without a password: me@db: Permission denied \
+             (publickey).; set up a key or an agent so that `ssh me@db` does not prompt"
+        );
+        assert_eq!(
+            classified("ssh: connect to host db port 22: Connection refused\n").to_string(),
+            "host db cannot be reached: connect to host db port 22: Connection refused; check \
+             [hosts.db] and try `ssh me@db`"
+        );
+        assert!(classified("").to_string().contains("no message"));
     }
 }

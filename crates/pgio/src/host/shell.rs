@@ -9,14 +9,14 @@
 //! Next: `telemetry::host` and `telemetry::probes`.
 
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use super::error::{HostError, last_line};
 use super::exec::{CommandLine, ExecError, SpawnOptions, in_thread, spawn, wait_until};
-use super::marks::{BEGIN, END, Marks};
+use super::machine::{HostError, last_line};
 
 /// Longer than ssh's ConnectTimeout, because ssh's message is more specific.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -26,8 +26,8 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub struct Shell {
-    host: String,
-    marks: Marks,
+    pub(super) host: String,
+    pub(super) marks: Marks,
     child: Child,
     /// Dropped to end the shell.
     questions: Option<ChildStdin>,
@@ -110,14 +110,6 @@ impl Shell {
     /// Returns the output of the prelude.
     pub fn greeting(&self) -> &str {
         &self.greeting
-    }
-
-    pub(super) fn host(&self) -> &str {
-        &self.host
-    }
-
-    pub(super) fn marks(&self) -> &Marks {
-        &self.marks
     }
 
     /// Returns whether the shell still runs.
@@ -221,6 +213,58 @@ fn forward(stdout: ChildStdout, marks: &Marks, answers: &Sender<Numbered>) {
             text.push_str(&line_text);
         }
         line.clear();
+    }
+}
+
+/// The kinds of marks around an answer.
+pub(super) const BEGIN: &str = "begin";
+pub(super) const END: &str = "end";
+
+/// The marks of one session.
+#[derive(Debug, Clone)]
+pub(super) struct Marks(String);
+
+impl Marks {
+    /// Returns marks that no output contains by chance.
+    pub(super) fn new() -> Marks {
+        // RandomState takes its keys from the system's random numbers.
+        Marks(format!("{:016x}", RandomState::new().hash_one(0)))
+    }
+
+    /// Returns shell code that has to come before [`Marks::print`]. The marks never stand in the code as they are
+    /// printed: a login shell may print the command that it is to run.
+    pub(super) fn define(&self) -> String {
+        format!("pgio_mark={}", self.0)
+    }
+
+    /// Returns the arguments of a `printf` that prints a mark of this kind, `text`, and a line break.
+    pub(super) fn print(kind: &str, text: &str) -> String {
+        format!("'pgio-{kind}-%s %s\\n' \"$pgio_mark\" {text}")
+    }
+
+    /// Returns what a stream has between its marks. A start-up file can lead both streams of a session into one, which
+    /// then has the marks of both around it.
+    pub(super) fn between<'a>(&self, stream: &'a str) -> Option<&'a str> {
+        let (_, rest) = stream.rsplit_once(&format!("{}\n", self.printed(BEGIN)))?;
+        Some(rest.split_once(&self.printed(END))?.0)
+    }
+
+    /// Returns the mark as it is printed.
+    pub(super) fn printed(&self, kind: &str) -> String {
+        format!("pgio-{kind}-{} ", self.0)
+    }
+}
+
+/// Waits until the process whose number is written to this file has ended, as a zombie or without a trace.
+#[cfg(test)]
+pub(crate) fn await_end(pid_file: &std::path::Path) {
+    let has_ended = || {
+        let pid = std::fs::read_to_string(pid_file).unwrap_or_default();
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        pid.ends_with('\n') && stat.map_or(true, |stat| stat.contains(") Z "))
+    };
+    while !has_ended() {
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

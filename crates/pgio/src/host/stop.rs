@@ -27,7 +27,7 @@ impl Stop {
         Stop::default()
     }
 
-    /// Returns a flag for a part of the work: it is set by its own requests and by those of `self`.
+    /// Returns a flag for a part of the work: it is set by its own requests and by requests to `self`.
     pub fn child(&self) -> Stop {
         Stop(Arc::new(State { parent: Some(self.clone()), ..State::default() }))
     }

@@ -1,18 +1,16 @@
 //! The storage below a directory on a host: mount, file system, and all devices down to the disks.
 //!
-//! One read-only script (survey.sh) collects all facts at once; [`tree`] interprets them. Unknown
+//! One read-only script (survey.sh) collects all facts at once; [`super::device_tree`] interprets them. Unknown
 //! facts are absent, never guessed. Next: `telemetry::storage` locates the data directory, the WAL and
 //! the tablespaces.
-
-mod tree;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use self::tree::Device;
-use self::tree::Tree;
+pub use super::device_tree::Device;
+use super::device_tree::{Tree, kernel_name};
 use super::exec::{CommandLine, Exec, ExecError};
-pub use super::proc::mountinfo::Mount;
+pub use super::mountinfo::Mount;
 
 const SURVEY: &str = include_str!("storage/survey.sh");
 const WHOLE_DISK: &str = include_str!("storage/whole_disk.sh");
@@ -70,10 +68,10 @@ pub struct WholeDisk {
 pub fn whole_disk(exec: &dyn Exec, device: &str) -> Result<Option<WholeDisk>, ExecError> {
     let script = CommandLine::new("sh").args(["-c", WHOLE_DISK, "sh", device]).timeout(TIMEOUT);
     let text = exec.output(&script)?.stdout;
-    Ok(text.trim_end().split_once(' ').map(|(number, name)| WholeDisk {
-        number: number.to_owned(),
-        name: tree::kernel_name(name),
-    }))
+    Ok(text
+        .trim_end()
+        .split_once(' ')
+        .map(|(number, name)| WholeDisk { number: number.to_owned(), name: kernel_name(name) }))
 }
 
 #[cfg(test)]
@@ -114,8 +112,9 @@ mod tests {
         assert!(found.lines().any(|line| line == "drbd - device minor 1;"), "{found}");
         let found =
             on_a_host_with("drbdsetup() { echo 'device minor 0;'; }\nsudo() { echo no; }\n");
-        let of_drbd: Vec<&str> = found.lines().filter(|line| line.starts_with("drbd ")).collect();
-        assert_eq!(of_drbd, ["drbd - device minor 0;"]);
+        let drbd_lines: Vec<&str> =
+            found.lines().filter(|line| line.starts_with("drbd ")).collect();
+        assert_eq!(drbd_lines, ["drbd - device minor 0;"]);
     }
 
     #[test]
@@ -125,7 +124,7 @@ mod tests {
             assert!(stack(&host, path).unwrap().is_empty(), "{path}");
         }
         for entry in std::fs::read_dir("/sys/class/block").into_iter().flatten().flatten().take(3) {
-            let name = tree::kernel_name(&entry.file_name().to_string_lossy());
+            let name = kernel_name(&entry.file_name().to_string_lossy());
             let found = stack(&host, &format!("/dev/{name}")).unwrap();
             assert_eq!(found.first().map(|d| d.name.as_str()), Some(name.as_str()), "{found:?}");
         }
@@ -135,7 +134,7 @@ mod tests {
     fn the_whole_disk_of_a_partition_is_its_parent() {
         let host = Host::local();
         for entry in std::fs::read_dir("/sys/class/block").into_iter().flatten().flatten() {
-            let name = tree::kernel_name(&entry.file_name().to_string_lossy());
+            let name = kernel_name(&entry.file_name().to_string_lossy());
             // A container lists devices without device files.
             let Ok(Some(disk)) = whole_disk(&host, &format!("/dev/{name}")) else { continue };
             let dev = |path: &std::path::Path| std::fs::read_to_string(path.join("dev")).unwrap();

@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::drbd_facts;
-use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
-use crate::host::proc::mountinfo;
+use crate::host::{Host, mountinfo};
 use pgio_results::change::fact;
 use pgio_results::telemetry::Storage;
 

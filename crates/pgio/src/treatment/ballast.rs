@@ -14,8 +14,7 @@ use self::huge_pages::HugePages;
 use super::body::{self, Body};
 use super::contract::{Kind, Treatment};
 use super::error::TreatmentError;
-use super::record::Record;
-use super::step::Step;
+use super::step::{Record, Step};
 use crate::config::experiment::TreatmentSpec;
 use pgio_results::units;
 
@@ -61,49 +60,36 @@ fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::treatment::test_support::in_words;
-
-    fn parsed(body: &str) -> Result<String, String> {
-        let table: toml::Table = format!("ballast = {body}").parse().unwrap();
-        let spec =
-            TreatmentSpec { kind: "ballast".to_owned(), body: table["ballast"].clone(), line: 3 };
-        parse(&spec).map(|t| in_words(t.as_ref()).join("; ")).map_err(|e| e.to_string())
-    }
+    use crate::treatment::test_support::{assert_refused, described};
 
     #[test]
     fn ballast_takes_a_size_or_a_table() {
-        let read = |body| parsed(body).unwrap();
+        let read = |body| described("ballast", body).unwrap().join("; ");
         assert_eq!(read("\"1G\""), "ballast = 1G left by huge pages");
-        assert_eq!(read("{ leave = \"1G\" }"), read("\"1G\""));
+        assert_eq!(read("{ leave = '1G' }"), read("\"1G\""));
         assert_eq!(
-            read("{ leave = \"512M\", host = \"db2\", way = \"huge_pages\" }"),
+            read("{ leave = '512M', host = 'db2', way = 'huge_pages' }"),
             "ballast on db2 = 512M left by huge pages"
         );
         assert_eq!(
-            read("{ leave = \"1G\", way = \"cgroup\" }"),
+            read("{ leave = '1G', way = 'cgroup' }"),
             "ballast = 1G left by a limit on the server's processes"
         );
     }
 
     #[test]
     fn errors_in_ballast_name_line_and_key() {
-        for (body, message) in [
-            ("\"much\"", "line 3: ballast: `much` is not a size"),
-            ("true", "line 3: ballast: must be a table, such as \"1G\" or { leave"),
-            ("{}", "line 3: ballast.leave: is missing"),
+        let cases = [
+            ("\"much\"", "line 7: ballast: `much` is not a size"),
+            ("true", "line 7: ballast: must be a table, such as \"1G\" or { leave"),
+            ("{}", "line 7: ballast.leave: is missing"),
             (
-                "{ laeve = \"1G\" }",
-                "line 3: ballast.laeve: is an unknown key; the nearest valid one is `leave`",
+                "{ laeve = '1G' }",
+                "line 7: ballast.laeve: is an unknown key; the nearest valid one is `leave`",
             ),
-            ("{ leave = \"1G\", way = \"swap\" }", "line 3: ballast.way: cannot be `swap`"),
-            (
-                "{ leave = \"1G\", way = \"cgroup\", host = \"a\" }",
-                "line 3: ballast.host: contradicts",
-            ),
-        ] {
-            let error = parsed(body).unwrap_err();
-            assert!(error.starts_with(message), "{error}");
-        }
+            ("{ leave = '1G', way = 'swap' }", "line 7: ballast.way: cannot be `swap`"),
+            ("{ leave = '1G', way = 'cgroup', host = 'a' }", "line 7: ballast.host: contradicts"),
+        ];
+        assert_refused("ballast", &cases);
     }
 }

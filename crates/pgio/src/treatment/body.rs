@@ -128,17 +128,17 @@ pub(super) fn error(spec: &TreatmentSpec, key: &str, message: &str) -> Treatment
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::treatment::test_support;
 
     fn spec(body: &str) -> TreatmentSpec {
-        let table: Table = format!("ballast = {body}").parse().unwrap();
-        TreatmentSpec { kind: "ballast".to_owned(), body: table["ballast"].clone(), line: 7 }
+        test_support::spec("ballast", body)
     }
 
     const KEYS: &[&str] = &["leave_free", "host", "times", "hard"];
 
     #[test]
     fn body_reads_values_of_every_type() {
-        let spec = spec("{ leave_free = \"1G\", host = \"db\", times = 3, hard = true }");
+        let spec = spec("{ leave_free = '1G', host = 'db', times = 3, hard = true }");
         let body = Body::table(&spec, KEYS, "{ .. }").unwrap();
         assert_eq!(body.bytes("leave_free").unwrap(), Some(1 << 30));
         assert_eq!(body.bytes("times").unwrap(), Some(3));
@@ -154,7 +154,7 @@ mod tests {
     fn errors_name_line_and_key() {
         let shown = |body: &str, read: fn(Body<'_>) -> Result<(), TreatmentError>| {
             let spec = spec(body);
-            Body::table(&spec, KEYS, "{ leave_free = \"1G\" }")
+            Body::table(&spec, KEYS, "{ leave_free = '1G' }")
                 .and_then(read)
                 .unwrap_err()
                 .to_string()
@@ -173,12 +173,12 @@ mod tests {
                 "line 7: ballast.host: is missing: a machine",
             ),
             (
-                "{ host = \"\" }",
+                "{ host = '' }",
                 |b| b.text("host").map(drop),
                 "line 7: ballast.host: must be a text, not \"\"",
             ),
             (
-                "{ host = \"x\" }",
+                "{ host = 'x' }",
                 |b| b.one_of("host", &["a", "b"]).map(drop),
                 "line 7: ballast.host: cannot be `x`; the nearest valid one is `a`",
             ),
@@ -193,7 +193,7 @@ mod tests {
                 "line 7: ballast.times: must be a whole number of at least 1, not -1",
             ),
             (
-                "{ leave_free = \"1X\" }",
+                "{ leave_free = '1X' }",
                 |b| b.bytes("leave_free").map(drop),
                 "line 7: ballast.leave_free: must be a size in bytes or such as \"512M\", not \"1X\"",
             ),

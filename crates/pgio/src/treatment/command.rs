@@ -9,23 +9,22 @@
 //!
 //! A command line may contain a password, so messages show the `name` only. Next: [`step`].
 
-mod line;
-mod step;
-
+use std::process::ExitStatus;
 use std::time::Duration;
 
-use self::line::Line;
-use self::step::{CommandStep, Commands, NAME};
+use serde::{Deserialize, Serialize};
+
 use super::body::Body;
+use super::command_step::{self, CommandStep, Commands, NAME};
 use super::context::Context;
 use super::contract::{Declared, InForce, Kind, Prepared, Preview, Treatment};
 use super::error::TreatmentError;
 use super::journal::Journal;
-use super::record::Label;
 use super::resource::{Resource, Touch};
-use super::step::carry_out;
+use super::step::{Label, carry_out};
 use crate::config::experiment::TreatmentSpec;
-use crate::host::Host;
+use crate::host::exec::{CommandLine, Exec, ExecError, Output};
+use crate::host::{Host, HostError};
 use pgio_results::change::{Change, Subject};
 use pgio_results::model::{Evidence, When};
 
@@ -33,7 +32,7 @@ pub(super) const KIND: Kind = Kind {
     name: NAME,
     help: "your own commands: { name = \"…\", apply = [..] or \"shell line\", verify = …, undo = … }; expect = \"what verify prints\", probe = a command that prints the prior value, which undo finds in PGIO_PRIOR, host = \"…\", timeout = \"60s\"",
     parse,
-    read: step::read,
+    read: command_step::read,
 };
 
 const KEYS: &[&str] = &["name", "apply", "verify", "undo", "probe", "expect", "host", "timeout"];
@@ -101,7 +100,7 @@ impl Command {
 
     fn step(&self, host: &Host) -> Result<CommandStep, TreatmentError> {
         let prior = self.commands.run_probe(host)?;
-        let mark = Some(line::new_mark(host)?);
+        let mark = Some(new_mark(host)?);
         let commands = Commands { mark, ..self.commands.clone() };
         Ok(CommandStep { label: Label::on_host(self.what(), host.name()), prior, commands })
     }
@@ -181,5 +180,361 @@ impl InForce for Command {
     }
 }
 
+/// `$0` is the mark. The exit comes after the command, or a shell would replace itself by the command;
+/// a missing program is reported without the command line.
+const MARKED_SCRIPT: &str = "command -v \"$1\" >/dev/null || exit 127; \"$@\"; exit \"$?\"";
+const STATUS_NOT_FOUND: i32 = 127;
+const MARK: &str = "pgio-command-";
+
+const LOOK_LIMIT: Duration = Duration::from_secs(30);
+
+/// Characters of output that are shown.
+const MAX_SHOWN: usize = 200;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Line(Vec<String>);
+
+impl Line {
+    fn read(body: &Body<'_>, key: &str) -> Result<Option<Line>, TreatmentError> {
+        if body.is_text(key) {
+            let words = |text: &str| ["sh", "-c", text].map(str::to_owned).to_vec();
+            return Ok(body.text(key)?.map(|text| Line(words(text))));
+        }
+        Ok(body.texts(key)?.map(Line))
+    }
+
+    /// The inner error is the reason why it did not finish, without the command line.
+    pub(super) fn output(
+        &self,
+        host: &Host,
+        limit: Duration,
+        prior: Option<&str>,
+        mark: Option<&str>,
+    ) -> Result<Result<Output, String>, TreatmentError> {
+        let (program, args) =
+            self.0.split_first().map_or(("true", [].as_slice()), |(p, a)| (p.as_str(), a));
+        let command = match mark {
+            None => CommandLine::new(program),
+            Some(mark) => CommandLine::new("sh").args(["-c", MARKED_SCRIPT, mark, program]),
+        };
+        let command = command.args(args).timeout(limit).own_session();
+        let command = match prior {
+            Some(prior) => command.env("PGIO_PRIOR", prior),
+            None => command,
+        };
+        match host.output(&command) {
+            Ok(output) if is_missing(&output) && mark.is_some() => {
+                let (host, program) = (host.name().to_owned(), program.to_owned());
+                Err(ExecError::from(HostError::Missing { host, program }).into())
+            }
+            Ok(output) => Ok(Ok(output)),
+            Err(error) => error.without_words().map(Err).ok_or_else(|| error.into()),
+        }
+    }
+}
+
+/// Returns a mark that is unique on all hosts.
+fn new_mark(host: &Host) -> Result<String, TreatmentError> {
+    let draw = CommandLine::new("cat").arg("/proc/sys/kernel/random/uuid").timeout(LOOK_LIMIT);
+    Ok(format!("{MARK}{}", host.run(&draw)?.trim()))
+}
+
+fn is_missing(output: &Output) -> bool {
+    output.status.code() == Some(STATUS_NOT_FOUND) && output.stderr.is_empty()
+}
+
+/// Describes why a command failed: exit status and output.
+pub(super) fn describe_failure(output: &Output) -> String {
+    let ended = describe_status(output.status);
+    match [output.stderr.trim(), output.stdout.trim()].into_iter().find(|text| !text.is_empty()) {
+        Some(text) => format!("{ended}: {}", shorten(text)),
+        None => ended,
+    }
+}
+
+fn describe_status(status: ExitStatus) -> String {
+    match status.code() {
+        Some(code) => format!("exited with status {code}"),
+        None => format!("terminated by {status}"),
+    }
+}
+
+/// Shortens output to one line; keeps the end, where programs give the reason.
+pub(super) fn shorten(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let length = line.chars().count();
+    if length <= MAX_SHOWN {
+        return line;
+    }
+    format!("… {}", line.chars().skip(length - MAX_SHOWN).collect::<String>())
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::path::Path;
+    use std::time::Instant;
+    use std::{fs, thread};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::treatment::command_step::from_record;
+    use crate::treatment::guard::processes_with;
+    use crate::treatment::step::{OnConflict, Record, Step, Undone};
+    use crate::treatment::test_support::{assert_refused, in_context, in_words, spec};
+
+    fn treatment(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
+        command(body).map(|command| Box::new(command) as Box<dyn Treatment>)
+    }
+
+    fn command(body: &str) -> Result<Command, TreatmentError> {
+        Command::new(&spec("command", body))
+    }
+
+    /// A value in a file: set, shown, and restored from what was found.
+    fn file_body(dir: &Path) -> String {
+        let file = dir.join("value").display().to_string();
+        format!(
+            "{{ name = \"value\", apply = \"echo ours >{file}\", verify = [\"cat\", \"{file}\"], expect = \"ours\", \
+             probe = [\"cat\", \"{file}\"], undo = \"echo \\\"$PGIO_PRIOR\\\" >{file}\" }}"
+        )
+    }
+
+    /// Returns what is in force, and its step as it is read from a journal on disk.
+    fn put_in_force(
+        treatment: &dyn Treatment,
+        context: &mut Context<'_>,
+    ) -> Result<(Box<dyn InForce>, CommandStep), TreatmentError> {
+        let mut journal = Journal::in_memory("r1");
+        let in_force = treatment.check(context)?.put_in_force(context, &mut journal)?;
+        Ok((in_force, journaled(&journal)))
+    }
+
+    fn journaled(journal: &Journal) -> CommandStep {
+        let (_, record) = journal.open_steps().remove(0);
+        let stored = serde_json::to_string(&record).unwrap();
+        from_record(&serde_json::from_str::<Record>(&stored).unwrap()).unwrap()
+    }
+
+    /// The step of a command that was not applied.
+    fn step_of(body: &str, context: &Context<'_>) -> CommandStep {
+        command(body).unwrap().step(&context.host(None).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_prior_value_is_restored() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("value");
+        fs::write(&file, "two words\n").unwrap();
+        let treatment = treatment(&file_body(dir.path())).unwrap();
+        in_context(|context| {
+            let (mut in_force, step) = put_in_force(treatment.as_ref(), context).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), "ours\n");
+            assert!(in_force.verify(context, When::After).iter().all(Evidence::holds));
+            for _ in 0..2 {
+                assert_eq!(step.undo(context, OnConflict::Ask).unwrap(), Undone::Restored);
+                assert_eq!(fs::read_to_string(&file).unwrap(), "two words\n");
+            }
+            assert!(!in_force.verify(context, When::After).iter().all(Evidence::holds));
+        });
+    }
+
+    #[test]
+    fn undo_asks_about_a_foreign_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("value");
+        fs::write(&file, "prior\n").unwrap();
+        let treatment = treatment(&file_body(dir.path())).unwrap();
+        in_context(|context| {
+            let (_, step) = put_in_force(treatment.as_ref(), context).unwrap();
+            fs::write(&file, "theirs\n").unwrap();
+            let asked = step.undo(context, OnConflict::Ask).unwrap_err().to_string();
+            assert!(asked.contains("`theirs`") && asked.contains("--restore"), "{asked}");
+            assert_eq!(step.undo(context, OnConflict::Keep).unwrap(), Undone::Kept);
+            assert_eq!(fs::read_to_string(&file).unwrap(), "theirs\n");
+            assert_eq!(step.undo(context, OnConflict::Restore).unwrap(), Undone::Restored);
+            assert_eq!(fs::read_to_string(&file).unwrap(), "prior\n");
+        });
+    }
+
+    #[test]
+    fn without_a_probe_verify_decides() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join("mark").display().to_string();
+        let body = |undo: &str| {
+            format!(
+                "{{ name = \"mark\", apply = [\"touch\", \"{mark}\"], verify = [\"test\", \"-e\", \"{mark}\"], undo = \"{undo}\" }}"
+            )
+        };
+        let remove = treatment(&body(&format!("rm {mark}"))).unwrap();
+        in_context(|context| {
+            let (_, step) = put_in_force(remove.as_ref(), context).unwrap();
+            assert_eq!(step.undo(context, OnConflict::Ask).unwrap(), Undone::Restored);
+            // Never applied: this undo of nothing fails with a hint.
+            let error = step.undo(context, OnConflict::Ask).unwrap_err().to_string();
+            assert!(
+                error.contains("undo of command `mark`") && error.contains("--keep"),
+                "{error}"
+            );
+            assert_eq!(step.undo(context, OnConflict::Keep).unwrap(), Undone::Kept);
+
+            let idle = treatment(&body("true")).unwrap();
+            let (_, step) = put_in_force(idle.as_ref(), context).unwrap();
+            let error = step.undo(context, OnConflict::Ask).unwrap_err().to_string();
+            assert!(error.ends_with("has no effect: verify still succeeds"), "{error}");
+            let error = idle.check(context).unwrap_err().to_string();
+            assert!(error.contains("succeeds before apply"), "{error}");
+        });
+    }
+
+    #[test]
+    fn a_change_that_the_probe_does_not_show_is_undone() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join("mark");
+        let shown = mark.display().to_string();
+        let body = |undo: &str| {
+            format!(
+                "{{ name = \"mark\", apply = [\"touch\", \"{shown}\"], verify = [\"test\", \"-e\", \"{shown}\"], \
+                 probe = \"echo x\", undo = \"{undo}\" }}"
+            )
+        };
+        let remove = treatment(&body(&format!("rm {shown}"))).unwrap();
+        in_context(|context| {
+            let (_, step) = put_in_force(remove.as_ref(), context).unwrap();
+            // The second time there is nothing to undo, and rm would fail.
+            for _ in 0..2 {
+                assert_eq!(step.undo(context, OnConflict::Ask).unwrap(), Undone::Restored);
+                assert!(!mark.exists());
+            }
+
+            let idle = treatment(&body("true")).unwrap();
+            let (_, step) = put_in_force(idle.as_ref(), context).unwrap();
+            let error = step.undo(context, OnConflict::Ask).unwrap_err().to_string();
+            assert!(error.ends_with("has no effect: verify still succeeds"), "{error}");
+        });
+    }
+
+    fn wait_until_running(host: &Host, mark: &str) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while processes_with(host, mark).unwrap().is_empty() {
+            assert!(Instant::now() < deadline, "it was never seen");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn an_undo_waits_for_commands_of_a_killed_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("value");
+        fs::write(&file, "prior\n").unwrap();
+        let body = file_body(dir.path()).replace("echo ours", "sleep 0.5; echo ours");
+        in_context(|context| {
+            let step = step_of(&body, context);
+            let commands = step.commands.clone();
+            let (mark, host) = (commands.mark.clone().unwrap(), Host::local());
+            assert_eq!(processes_with(&host, &mark).unwrap(), [""; 0]);
+            // It lives on beside us, and is not over when the undo comes.
+            let late = format!("sleep 2; echo ours >{}", file.display());
+            let line = json!(["sh", "-c", late]);
+            let line: Line = serde_json::from_value(line).unwrap();
+            let apply = thread::spawn(move || {
+                let limit = Duration::from_secs(60);
+                line.output(&Host::local(), limit, None, Some(&mark)).unwrap().unwrap()
+            });
+            let mark = commands.mark.unwrap();
+            wait_until_running(&host, &mark);
+            assert_eq!(step.undo(context, OnConflict::Ask).unwrap(), Undone::Restored);
+            assert_eq!(fs::read_to_string(&file).unwrap(), "prior\n");
+            assert!(apply.join().unwrap().status.success());
+            assert_eq!(fs::read_to_string(&file).unwrap(), "prior\n");
+        });
+    }
+
+    #[test]
+    fn an_undo_refuses_while_a_command_runs_and_ignores_daemons() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("value"), "prior\n").unwrap();
+        let body = file_body(dir.path()).replace(" }", ", timeout = \"2s\" }");
+        in_context(|context| {
+            let mut step = step_of(&body, context);
+            let mark = step.commands.mark.clone().unwrap();
+            let run = |line: serde_json::Value| {
+                let line: Line = serde_json::from_value(line).unwrap();
+                line.output(&Host::local(), Duration::from_secs(60), None, Some(&mark))
+            };
+            let leaves = run(json!(["sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!"]));
+            let left = leaves.unwrap().unwrap().stdout.trim().to_owned();
+            assert_eq!(
+                step.undo(context, OnConflict::Ask).unwrap(),
+                Undone::Restored,
+                "a daemon is none"
+            );
+            let end = crate::host::exec::CommandLine::new("kill").arg(&left);
+            crate::host::exec::Exec::run(&Host::local(), &end).unwrap();
+
+            step.prior = Some("another".to_owned());
+            thread::scope(|scope| {
+                scope.spawn(|| run(json!(["sleep", "8"])).unwrap().unwrap());
+                wait_until_running(&Host::local(), &mark);
+                let error = step.undo(context, OnConflict::Restore).unwrap_err().to_string();
+                assert!(
+                    error.starts_with(
+                        "undo of command `value` on host local: a command of an interrupted run"
+                    ),
+                    "{error}"
+                );
+                assert!(error.contains("rerun `pgio undo`"), "{error}");
+            });
+        });
+    }
+
+    #[test]
+    fn errors_do_not_show_the_command_line() {
+        let error_from = |apply: &str, verify: &str| {
+            let body = format!(
+                "{{ name = \"x\", apply = \"{apply}\", verify = \"{verify}\", undo = \"true\", timeout = \"1s\" }}"
+            );
+            let treatment = treatment(&body).unwrap();
+            in_context(|context| put_in_force(treatment.as_ref(), context))
+                .map(drop)
+                .unwrap_err()
+                .to_string()
+        };
+        let error = error_from("echo reason >&2; exit 3 # geheim", "false");
+        assert_eq!(error, "apply of command `x` on host local: exited with status 3: reason");
+        let error = error_from("true # geheim", "false # geheim");
+        assert_eq!(
+            error,
+            "verify of command `x` on host local: exited with status 1, after apply succeeded"
+        );
+        let error = error_from("sleep 60 # geheim", "false");
+        assert_eq!(error, "apply of command `x` on host local: did not finish within 1 s");
+        let missing =
+            "{ name = 'x', apply = ['/nonexistent/geheim'], verify = 'false', undo = 'true' }";
+        let treatment = treatment(missing).unwrap();
+        let error = in_context(|context| put_in_force(treatment.as_ref(), context))
+            .map(drop)
+            .unwrap_err()
+            .to_string();
+        assert!(!error.contains("geheim") || error.contains("is not installed on host"), "{error}");
+        assert!(!format!("{:?}", in_words(treatment.as_ref())).contains("geheim"));
+    }
+
+    #[test]
+    fn errors_in_command_name_line_and_key() {
+        let cases = [
+            ("\"ls\"", "line 7: command: must be a table"),
+            ("{ apply = 'a' }", "line 7: command.name: is missing"),
+            ("{ name = 'n', apply = 'a', undo = 'u' }", "line 7: command.verify: is missing"),
+            ("{ name = 'n', apply = 'a', verify = 'v' }", "line 7: command.undo: is missing"),
+            (
+                "{ name = 'n', aply = 'a' }",
+                "line 7: command.aply: is an unknown key; the nearest valid one is `apply`",
+            ),
+            ("{ name = 'n', apply = [] }", "line 7: command.apply: must be a list of texts"),
+            ("{ name = 'a = b', apply = 'a' }", "line 7: command.name: must be one line"),
+            ("{ name = 'n', timeout = 'soon' }", "line 7: command.timeout: must be a duration"),
+        ];
+        assert_refused("command", &cases);
+    }
+}

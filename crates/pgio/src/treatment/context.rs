@@ -5,23 +5,21 @@
 //! connects only when a step needs it: a server that an interrupted run left stopped must not keep a
 //! mount from being restored. Next: the treatments, one file each.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 use ::postgres::Client;
 
-use super::changed_server::ChangedServer;
 use super::error::TreatmentError;
+use super::resource::ChangedServer;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
 use crate::pg::control::{Controller, Line};
 use crate::pg::private::PrivateCluster;
 use crate::pg::{pending, server, session, words};
-use pgio_connect::interrupt;
-use pgio_connect::{self, ConnectParams};
+use pgio_connect::{self, ConnectParams, interrupt};
 
 /// How long a started server may take to accept connections.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -167,7 +165,7 @@ pub struct Context<'a> {
     pub stop: Stop,
 }
 
-/// What later treatments must know of those of a condition that are checked so far.
+/// What later treatments must know of the condition's treatments that are checked so far.
 #[derive(Debug, Default)]
 pub struct Layout {
     /// Settings of the server and their values as requested.

@@ -9,16 +9,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::config::experiment::TreatmentSpec;
-use pgio_results::change::Change;
-use pgio_results::model::{Check, Evidence, Trial, When};
-
 use super::context::{Context, Machines};
 use super::error::TreatmentError;
 use super::journal::Journal;
-use super::record::Record;
 use super::resource::Touch;
-use super::step::Step;
+use super::step::{Record, Step};
+use crate::config::experiment::TreatmentSpec;
+use pgio_results::change::Change;
+use pgio_results::model::{Check, Evidence, Trial, When};
 
 /// A request of a condition. Plain data from the file.
 pub trait Treatment: fmt::Debug {

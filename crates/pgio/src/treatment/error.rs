@@ -9,7 +9,7 @@ use crate::pg::server::is_lost;
 use pgio_connect::ConnectError;
 
 use super::journal::JournalError;
-use super::record::{Label, RecordError};
+use super::step::{Label, RecordError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TreatmentError {

@@ -10,8 +10,6 @@
 
 mod data_directory;
 mod format;
-mod format_step;
-mod mount_namespace;
 mod mounts;
 mod options;
 mod options_step;
@@ -19,13 +17,11 @@ mod remount;
 mod tablespace;
 mod tablespace_steps;
 mod tools;
-mod trusted_path;
 
 use serde::Deserialize;
 
 use self::data_directory::{CopyStep, DataDirectoryMove, MountOverStep};
-use self::format::NewFileSystem;
-use self::format_step::FormatStep;
+use self::format::{FormatStep, NewFileSystem};
 use self::options::FILE_SYSTEMS;
 use self::options_step::{Options, OptionsStep};
 use self::remount::Remount;
@@ -34,8 +30,7 @@ use self::tablespace_steps::{MoveStep, PlaceStep, TablespaceStep};
 use super::body::Body;
 use super::contract::{Kind, Treatment};
 use super::error::TreatmentError;
-use super::record::Record;
-use super::step::Step;
+use super::step::{Record, Step};
 use crate::config::experiment::TreatmentSpec;
 
 pub(super) const KIND: Kind = Kind {

@@ -18,7 +18,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::error::TreatmentError;
-use super::mark::processes_with;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::{Host, Shell};
 
@@ -125,6 +124,17 @@ fn prelude(script: &Script<'_>) -> String {
     format!(
         "{mark}\n{functions}\nrelease() {{\n{release}\n}}\ntrap release EXIT\ntrap exit HUP INT PIPE TERM"
     )
+}
+
+/// The numbers of the processes with this word, which holds a `-` and no other special character of a pattern.
+pub(super) fn processes_with(host: &Host, mark: &str) -> Result<Vec<String>, TreatmentError> {
+    // The pattern must not match itself among the arguments of this search.
+    let pattern = mark.replacen('-', "[-]", 1);
+    let search = "grep -ls -e \"$1\" /proc/[0-9]*/cmdline";
+    let search = CommandLine::new("sh").args(["-c", search, "sh", &pattern]).timeout(LOOK_LIMIT);
+    let output = host.output(&search)?.stdout;
+    let pid = |path: &str| Some(path.strip_prefix("/proc/")?.strip_suffix("/cmdline")?.to_owned());
+    Ok(output.lines().filter_map(pid).collect())
 }
 
 #[cfg(test)]

@@ -1,17 +1,23 @@
 //! The table of treatments: one line each.
 
-use super::contract::{Kind, ReadStep, Treatment};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use super::context::Context;
+use super::contract::{InForce, Kind, Prepared, ReadStep, Treatment};
 use super::error::TreatmentError;
-use super::record::Record;
-use super::step::Step;
-use super::{recreated_database, stopped, workload_table};
+use super::journal::Journal;
+use super::resource::{Resource, Touch};
+use super::step::{Record, Step};
+use super::{other_steps, postgres};
 use crate::config::experiment::TreatmentSpec;
+use pgio_results::change::Change;
 
 /// In the order of application, whatever the order in the file: one that restarts the server comes
 /// before those that a restart would undo.
 pub const KINDS: &[Kind] = &[
     super::drbd::KIND,
-    super::postgres::KIND,
+    postgres::KIND,
     super::filesystem::KIND,
     super::cache::KIND,
     super::ballast::KIND,
@@ -22,9 +28,9 @@ pub const KINDS: &[Kind] = &[
 
 /// Steps that belong to no single treatment: several use them, or a workload does.
 const OTHER_STEPS: &[(&str, ReadStep)] = &[
-    (stopped::STEP, stopped::read),
-    (workload_table::STEP, workload_table::read),
-    (recreated_database::STEP, recreated_database::read),
+    (other_steps::STOPPED, other_steps::read_stop),
+    (other_steps::TABLE, other_steps::read_table),
+    (other_steps::RECREATED_DATABASE, other_steps::read_recreation),
 ];
 
 pub fn names() -> Vec<&'static str> {
@@ -45,8 +51,8 @@ pub fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError>
 
 /// Reads a step back from the journal.
 pub(super) fn read_step(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
-    let of_kinds = KINDS.iter().map(|k| (k.name, k.read));
-    let mut all = of_kinds.chain(OTHER_STEPS.iter().copied());
+    let kinds = KINDS.iter().map(|k| (k.name, k.read));
+    let mut all = kinds.chain(OTHER_STEPS.iter().copied());
     let Some((_, read)) = all.find(|(name, _)| *name == record.kind) else {
         return Err(TreatmentError::Config(format!(
             "the journal holds a step of unknown kind `{}`; use the version of pgio that wrote it",
@@ -63,7 +69,130 @@ pub fn prior_of(record: &Record) -> Result<String, TreatmentError> {
 
 /// Returns whether a step is a table that a workload created, not a change of a condition.
 pub fn is_workload_table(record: &Record) -> bool {
-    record.kind == workload_table::STEP
+    record.kind == other_steps::TABLE
+}
+
+/// Treatments in the order of application. One of kind `postgres` is always among them: a server's
+/// defaults need proof as well.
+pub fn parse_all(specs: &[TreatmentSpec]) -> Result<Vec<Box<dyn Treatment>>, TreatmentError> {
+    let mut sorted = postgres::merge_specs(specs);
+    sorted.sort_by_key(|spec| position(&spec.kind));
+    let mut all = sorted.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    if specs.iter().all(|spec| spec.kind != postgres::KIND.name) {
+        all.push(postgres::unchanged());
+    }
+    Ok(all)
+}
+
+/// The treatments of a condition at a point of the sweep; cells share them.
+pub type Treatments = Rc<[Box<dyn Treatment>]>;
+
+/// The treatments of an experiment file, each combination of bodies parsed once.
+#[derive(Debug, Default)]
+pub struct Parsed(Vec<(Vec<TreatmentSpec>, Treatments)>);
+
+impl Parsed {
+    pub fn add(&mut self, specs: Vec<TreatmentSpec>) -> Result<(), TreatmentError> {
+        if self.0.iter().all(|(known, _)| *known != specs) {
+            let treatments = parse_all(&specs)?.into();
+            self.0.push((specs, treatments));
+        }
+        Ok(())
+    }
+
+    /// The treatments of bodies that were added.
+    pub fn get(&self, specs: &[TreatmentSpec]) -> Treatments {
+        let known = self.0.iter().find(|(known, _)| known == specs);
+        let (_, treatments) = known.expect("every condition of the file was added at every point");
+        Rc::clone(treatments)
+    }
+}
+
+/// Returns whether any of them sets this setting of the server.
+pub fn declares(treatments: &[Box<dyn Treatment>], setting: &str) -> bool {
+    declared_value(treatments, setting).is_some()
+}
+
+/// Returns the value that they set for a setting of the server: the last one, which is applied last.
+pub fn declared_value(treatments: &[Box<dyn Treatment>], setting: &str) -> Option<String> {
+    changes(treatments).into_iter().rfind(|c| c.sets(setting)).map(|c| c.value)
+}
+
+/// Returns all their changes, in the order of application.
+pub fn changes(treatments: &[Box<dyn Treatment>]) -> Vec<Change> {
+    treatments.iter().flat_map(|t| t.declared().changes).collect()
+}
+
+/// The treatments of a condition after their check.
+#[derive(Debug)]
+pub struct Checked {
+    pub prepared: Vec<Box<dyn Prepared>>,
+    /// Changes that must be undone even if pgio is killed.
+    pub touches: Vec<Touch>,
+}
+
+/// Refuses what cannot work; each treatment sees the layout that earlier treatments will make.
+pub fn check_all(
+    treatments: &[Box<dyn Treatment>],
+    context: &mut Context<'_>,
+) -> Result<Checked, TreatmentError> {
+    let mut checked = Checked { prepared: Vec::new(), touches: Vec::new() };
+    for treatment in treatments {
+        checked.prepared.push(treatment.check(context)?);
+        checked.touches.extend(treatment.touches(context)?);
+    }
+    Ok(checked)
+}
+
+/// [`check_all`] for a further server of a condition; leaves out a treatment that changes only what it already
+/// changed for an earlier server, such as the limits of a disk that they share.
+pub fn check_further_server(
+    treatments: &[Box<dyn Treatment>],
+    taken: &BTreeSet<Resource>,
+    context: &mut Context<'_>,
+) -> Result<Checked, TreatmentError> {
+    let mut checked = Checked { prepared: Vec::new(), touches: Vec::new() };
+    for treatment in treatments {
+        let touches = treatment.touches(context)?;
+        let is_taken = |touch: &Touch| match touch {
+            Touch::Resource(resource) => taken.contains(resource),
+            Touch::Server => false,
+        };
+        if touches.is_empty() || !touches.iter().all(is_taken) {
+            if touches.iter().any(is_taken) {
+                treatment.check_shared(context)?;
+            }
+            checked.prepared.push(treatment.check(context)?);
+            checked.touches.extend(touches);
+        }
+    }
+    Ok(checked)
+}
+
+/// Returns the touches known before any check. A treatment that another experiment has in force is
+/// refused by its check, with a reason that does not name the experiment.
+pub fn touched_before_check(
+    treatments: &[Box<dyn Treatment>],
+    context: &mut Context<'_>,
+) -> Vec<Touch> {
+    treatments.iter().filter_map(|t| t.touches(context).ok()).flatten().collect()
+}
+
+/// Puts treatments in force, one after the other. After an error, `in_force` has those in force so far:
+/// their resources must outlive the undo of their steps.
+pub fn put_in_force(
+    prepared: &[Box<dyn Prepared>],
+    context: &mut Context<'_>,
+    journal: &mut Journal,
+    in_force: &mut Vec<Box<dyn InForce>>,
+) -> Result<(), TreatmentError> {
+    for treatment in prepared {
+        in_force.push(treatment.put_in_force(context, journal)?);
+        if context.stop.requested() {
+            return Err(TreatmentError::Stopped);
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -133,7 +262,7 @@ mod tests {
             error.contains("`registry`") && error.contains("use the version of pgio that wrote it"),
             "{error}"
         );
-        for record in records().filter(|record| record.kind != stopped::STEP) {
+        for record in records().filter(|record| record.kind != other_steps::STOPPED) {
             let broken = Record { ours: serde_json::json!(7), ..record };
             let error = read_step(&broken).unwrap_err().to_string();
             assert!(error.contains("cannot be parsed"), "{error}");

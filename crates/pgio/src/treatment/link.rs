@@ -8,18 +8,16 @@ mod netem;
 mod proof;
 mod qdisc;
 mod relay;
-mod shape;
 mod survey;
 mod through_relay;
 
 use self::netem::Netem;
-use self::shape::{End, LinkSettings};
+use self::qdisc::{End, LinkSettings};
 use self::through_relay::RelayTreatment;
 use super::body::{self, Body};
 use super::contract::{Kind, Treatment};
 use super::error::TreatmentError;
-use super::record::Record;
-use super::step::Step;
+use super::step::{Record, Step};
 use crate::config::experiment::TreatmentSpec;
 
 const NAME: &str = netem::KIND;
@@ -125,85 +123,74 @@ fn parse_ends(body: &Body<'_>) -> Result<Vec<End>, TreatmentError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::treatment::test_support::in_words;
-
-    fn parsed(body: &str) -> Result<Vec<String>, String> {
-        let table: toml::Table = format!("link = {body}").parse().unwrap();
-        let spec = TreatmentSpec { kind: "link".to_owned(), body: table["link"].clone(), line: 5 };
-        parse(&spec).map(|t| in_words(t.as_ref())).map_err(|e| e.to_string())
-    }
+    use crate::treatment::test_support::{assert_refused, described};
 
     #[test]
     fn link_is_described_for_one_end_both_ends_and_a_relay() {
-        let read = |body| parsed(body).unwrap();
-        assert_eq!(read("{ interface = \"eth1\", delay = \"1ms\" }"), ["link of eth1 = delay 1ms"]);
+        let read = |body| described("link", body).unwrap();
+        assert_eq!(read("{ interface = 'eth1', delay = '1ms' }"), ["link of eth1 = delay 1ms"]);
         let both = [
             "link of eth1 on a = delay 1ms jitter 100us loss 1% rate 100mbit",
             "link of eth1 on b = delay 1ms jitter 100us loss 1% rate 100mbit",
         ];
         assert_eq!(
             read(
-                "{ hosts = [\"a\", \"b\"], interface = \"eth1\", delay = \"1ms\", jitter = \"100us\", loss = \"1%\", rate = \"100mbit\" }"
+                "{ hosts = ['a', 'b'], interface = 'eth1', delay = '1ms', jitter = '100us', loss = '1%', rate = '100mbit' }"
             ),
             both
         );
         assert_eq!(
             read(
-                "[{ host = \"a\", interface = \"eth1\", delay = \"1ms\" }, { host = \"b\", interface = \"lo\", rate = \"1gbit\" }]"
+                "[{ host = 'a', interface = 'eth1', delay = '1ms' }, { host = 'b', interface = 'lo', rate = '1gbit' }]"
             ),
             ["link of eth1 on a = delay 1ms", "link of lo on b = rate 1gbit"]
         );
         assert_eq!(
-            read("{ relay = true, delay = \"1ms\", rate = \"100mbit\" }"),
+            read("{ relay = true, delay = '1ms', rate = '100mbit' }"),
             ["link by a relay = delay 1ms rate 100mbit"]
         );
         assert_eq!(
-            read("{ relay = true, delay = \"1ms\", jitter = \"500us\" }"),
+            read("{ relay = true, delay = '1ms', jitter = '500us' }"),
             ["link by a relay = delay 1ms jitter 500us"]
         );
-        assert_eq!(read("{ interface = \"lo\", delay = \"0ms\" }"), ["link of lo = delay 0ms"]);
-        assert_eq!(read("{ relay = true, delay = \"0ms\" }"), ["link by a relay = delay 0ms"]);
+        assert_eq!(read("{ interface = 'lo', delay = '0ms' }"), ["link of lo = delay 0ms"]);
+        assert_eq!(read("{ relay = true, delay = '0ms' }"), ["link by a relay = delay 0ms"]);
     }
 
     #[test]
     fn errors_in_link_name_line_and_key() {
-        for (body, shown) in [
-            ("\"1ms\"", "line 5: link: must be a table, such as { host"),
-            ("[]", "line 5: link: is empty"),
-            ("{ delay = \"1ms\" }", "line 5: link.interface: is missing"),
-            ("{ interface = \"eth1\" }", "line 5: link.delay: is missing"),
+        let cases = [
+            ("\"1ms\"", "line 7: link: must be a table, such as { host"),
+            ("[]", "line 7: link: is empty"),
+            ("{ delay = '1ms' }", "line 7: link.interface: is missing"),
+            ("{ interface = 'eth1' }", "line 7: link.delay: is missing"),
             (
-                "{ interface = \"eth1\", delya = \"1ms\" }",
-                "line 5: link.delya: is an unknown key; the nearest valid one is `delay`",
+                "{ interface = 'eth1', delya = '1ms' }",
+                "line 7: link.delya: is an unknown key; the nearest valid one is `delay`",
             ),
-            ("{ interface = \"eth1\", delay = \"1\" }", "line 5: link.delay: `1` is not a delay"),
+            ("{ interface = 'eth1', delay = '1' }", "line 7: link.delay: `1` is not a delay"),
+            ("{ interface = 'eth1', loss = '2' }", "line 7: link.loss: `2` is not a percentage"),
+            ("{ interface = 'eth1', rate = '1MB' }", "line 7: link.rate: `1MB` is not a rate"),
+            ("{ interface = 'eth1', jitter = '1ms' }", "line 7: link.jitter: requires delay"),
             (
-                "{ interface = \"eth1\", loss = \"2\" }",
-                "line 5: link.loss: `2` is not a percentage",
+                "{ interface = 'eth1', delay = '1ms', jitter = '2ms' }",
+                "line 7: link.jitter: exceeds the delay",
             ),
-            ("{ interface = \"eth1\", rate = \"1MB\" }", "line 5: link.rate: `1MB` is not a rate"),
-            ("{ interface = \"eth1\", jitter = \"1ms\" }", "line 5: link.jitter: requires delay"),
+            ("{ interface = '-x', delay = '1ms' }", "line 7: link.interface: cannot be `-x`"),
             (
-                "{ interface = \"eth1\", delay = \"1ms\", jitter = \"2ms\" }",
-                "line 5: link.jitter: exceeds the delay",
-            ),
-            ("{ interface = \"-x\", delay = \"1ms\" }", "line 5: link.interface: cannot be `-x`"),
-            (
-                "{ interface = \"e\", host = \"a\", hosts = [\"b\"], delay = \"1ms\" }",
-                "line 5: link.hosts: contradicts",
+                "{ interface = 'e', host = 'a', hosts = ['b'], delay = '1ms' }",
+                "line 7: link.hosts: contradicts",
             ),
             (
-                "{ interface = \"e\", hosts = [\"b\", \"b\"], delay = \"1ms\" }",
-                "line 5: link: names e on b twice",
+                "{ interface = 'e', hosts = ['b', 'b'], delay = '1ms' }",
+                "line 7: link: names e on b twice",
             ),
             (
-                "{ relay = true, interface = \"e\", delay = \"1ms\" }",
-                "line 5: link.interface: requires tc netem",
+                "{ relay = true, interface = 'e', delay = '1ms' }",
+                "line 7: link.interface: requires tc netem",
             ),
-            ("{ relay = true, loss = \"1%\" }", "line 5: link.loss: requires tc netem"),
-        ] {
-            let error = parsed(body).unwrap_err();
-            assert!(error.starts_with(shown), "{error}");
-        }
+            ("{ relay = true, loss = '1%' }", "line 7: link.loss: requires tc netem"),
+        ];
+        assert_refused("link", &cases);
     }
 }

@@ -5,41 +5,37 @@
 //! by a restart, which needs a cluster of our own or `control` in the target. Next: [`step`] for the line of
 //! postgresql.auto.conf that is journaled, [`standby`] for what commits wait for, [`sync`] for what fsync = off leaves.
 
-mod auto_conf;
 mod followers;
-mod in_force;
 mod list;
 mod setting;
-mod standby;
 mod step;
 mod sync;
 
 use postgres::Client;
 use serde_json::Value;
 
-use self::auto_conf::AutoConf;
-use self::in_force::is_in_force;
+use self::list::{AutoConf, is_in_force};
 use self::setting::{
     RequestedSettings, Route, STANDBY_NAMES, Setting, auto_conf, check_privileges, check_source,
     describe_setting, failed, failed_with_grant, reload, route, wait_for,
 };
-pub(crate) use self::standby::SYNCHRONOUS;
 use self::step::{AppliedSetting, Restart, SettingStep};
-pub(super) use self::sync::{is_sync, waits_for_fsync};
 use super::context::Context;
 use super::contract::{
     Cost, Declared, InForce, Kind, Prepared, Preview, Treatment, failed_reading,
 };
 use super::error::TreatmentError;
 use super::journal::Journal;
-use super::record::Record;
 use super::resource::Touch;
-use super::step::{Step, carry_out};
+use super::step::{Record, Step, carry_out};
 use crate::config::experiment::TreatmentSpec;
 use crate::pg::secrets::{quoted, shown};
 use crate::pg::values::{SettingDescription, refusal};
 use pgio_results::change::Change;
 use pgio_results::model::{Evidence, When};
+
+pub(crate) use self::followers::SYNCHRONOUS;
+pub(super) use self::sync::{is_sync, waits_for_fsync};
 
 pub(super) const KIND: Kind = Kind {
     name: step::KIND,
@@ -188,7 +184,7 @@ impl Treatment for Postgres {
         if !by_alter_system.is_empty() {
             context.refuse_pending(needs_restart)?;
         }
-        standby::check(&self.requested, context.admin()?)?;
+        followers::check_synchronous(&self.requested, context.admin()?)?;
         let settings = self.requested.0.iter().map(|s| (s.name.to_lowercase(), s.value.clone()));
         context.layout.settings.extend(settings);
         let requested = self.requested.clone();
@@ -311,7 +307,7 @@ impl PreparedPostgres {
         }
         // A walsender notices a reload when it next does anything.
         if self.requested.value_of(STANDBY_NAMES).is_some_and(|names| !names.trim().is_empty()) {
-            standby::wait_for_standby(context)
+            followers::wait_for_standby(context)
         } else {
             Ok(())
         }
@@ -333,7 +329,7 @@ impl InForce for PreparedPostgres {
             Evidence { when, what: name.clone(), found, expected: Some(value.clone()) }
         };
         let mut all: Vec<Evidence> = self.by_alter_system.iter().map(evidence).collect();
-        all.extend(standby::evidence(&self.requested, admin, when));
+        all.extend(followers::evidence(&self.requested, admin, when));
         all
     }
 }

@@ -1,13 +1,39 @@
-//! A context for tests of treatments: this machine under some names, and a server that does not exist. Short,
-//! since all kinds share it.
+//! For tests of treatments: bodies parsed as from a file, and a context of this machine under some names with a server
+//! that does not exist.
 
 use std::sync::Arc;
 
-use super::changed_server::ChangedServer;
 use super::context::{AdminSession, Context, Control, Layout};
 use super::contract::Treatment;
+use super::error::TreatmentError;
+use super::kinds;
+use super::resource::ChangedServer;
+use crate::config::experiment::TreatmentSpec;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
+
+/// A treatment as a condition has it in line 7.
+pub(super) fn spec(kind: &str, body: &str) -> TreatmentSpec {
+    let table: toml::Table = format!("body = {body}").parse().unwrap();
+    TreatmentSpec { kind: kind.to_owned(), body: table["body"].clone(), line: 7 }
+}
+
+pub(super) fn parsed(kind: &str, body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
+    kinds::parse(&spec(kind, body))
+}
+
+/// Its declared changes, in words, or its error.
+pub(super) fn described(kind: &str, body: &str) -> Result<Vec<String>, String> {
+    parsed(kind, body).map(|t| in_words(t.as_ref())).map_err(|e| e.to_string())
+}
+
+/// Each of these bodies is refused, in its line and with this text.
+pub(super) fn assert_refused(kind: &str, cases: &[(&str, &str)]) {
+    for (body, expected) in cases {
+        let error = described(kind, body).unwrap_err();
+        assert!(error.starts_with("line 7: ") && error.contains(expected), "{body}: {error}");
+    }
+}
 
 /// Its declared changes, in words.
 pub(super) fn in_words(treatment: &dyn Treatment) -> Vec<String> {

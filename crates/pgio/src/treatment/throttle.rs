@@ -7,19 +7,15 @@
 //! group, which does not hold the kernel threads of a secondary.
 //!
 //! Our numbers in the kernel's files are evidence but no proof: threads in another group escape a
-//! limit of v1. [`judge`] proves the limit by what the device did. The steps and their undo are in
-//! [`steps`], the checks in [`placement`], those of the disk in [`server_disk`],
-//! [`replica_disk`] and [`root_disk`].
+//! limit of v1. [`judge_limits`] proves the limit by what the device did. The steps and their undo are in
+//! [`steps`], the checks in [`placement`], the disk's in [`disks`].
 
-mod judge;
-mod limits;
+mod disks;
 mod placement;
-mod replica_disk;
-mod root_disk;
-mod server_disk;
 mod steps;
 
-use self::limits::{Limits, format_value, minimum, too_low};
+use std::collections::BTreeMap;
+
 use self::placement::{Placement, Scope};
 use super::body::{self, Body};
 use super::context::{Context, Machines};
@@ -29,9 +25,12 @@ use super::journal::Journal;
 use super::resource::{Resource, Touch};
 use super::step::carry_out;
 use crate::config::experiment::TreatmentSpec;
-use crate::host::blkio::{self, Limit};
+use crate::host::blkio::{self, Limit, Version};
 use pgio_results::change::{Change, Subject};
 use pgio_results::model::{Check, Evidence, Trial, When};
+use pgio_results::telemetry::DeviceUse;
+use pgio_results::thresholds::{THROTTLE_BURST_SECONDS, THROTTLE_EXCESS, THROTTLE_REACHED};
+use pgio_results::units::exact_bytes;
 
 pub(super) const KIND: Kind = Kind {
     name: steps::KIND,
@@ -130,7 +129,7 @@ impl Treatment for Throttle {
     fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError> {
         let placement = self.placement(context)?;
         let found = placement.current_limits(context)?;
-        let how = if root_disk::limits_whole_machine(&placement, context)? {
+        let how = if disks::limits_whole_machine(&placement, context)? {
             "in the root group of cgroup v1, for the whole machine"
         } else {
             placement.how()
@@ -165,7 +164,7 @@ impl Treatment for Throttle {
     fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError> {
         let placement = self.placement(context)?;
         placement.check(&self.device, &self.limits, context)?;
-        root_disk::check(&placement, &self.device, self.may_hold_root, context)?;
+        disks::check_root_disk(&placement, &self.device, self.may_hold_root, context)?;
         Ok(Box::new(self.clone()))
     }
 }
@@ -225,14 +224,121 @@ impl InForce for ThrottleInForce {
     }
 
     fn judge(&self, trial: &Trial) -> Vec<Check> {
-        let device = judge::Device {
+        let device = Device {
             host: &self.placement.host,
             name: &self.placement.disk.name,
             version: self.placement.controller.version,
         };
-        judge::judge(trial, device, &self.limits)
+        judge_limits(trial, device, &self.limits)
     }
 }
 
 #[cfg(test)]
 mod tests;
+
+/// Requests or bytes per second.
+type Limits = BTreeMap<Limit, u64>;
+
+/// A start of PostgreSQL 15 from a cold cache takes some 70 writes and 120 reads, a shutdown 50
+/// writes: measured at this limit 11 s and 5 s, while pg_ctl waits for 60 s.
+const MIN_IOPS: u64 = 10;
+/// A WAL segment of 16 MB then takes a quarter of a minute, a start no longer than without.
+const MIN_BYTES: u64 = 1 << 20;
+
+fn minimum(limit: Limit) -> u64 {
+    match limit {
+        Limit::ReadIops | Limit::WriteIops => MIN_IOPS,
+        Limit::ReadBytes | Limit::WriteBytes => MIN_BYTES,
+    }
+}
+
+fn too_low(limit: Limit) -> String {
+    format!(
+        "must be at least {}: with less PostgreSQL barely starts, and 0 means no limit",
+        format_value(limit, minimum(limit))
+    )
+}
+
+/// The value as written in the file.
+fn format_value(limit: Limit, value: u64) -> String {
+    match limit {
+        Limit::ReadIops | Limit::WriteIops => value.to_string(),
+        Limit::ReadBytes | Limit::WriteBytes => exact_bytes(value),
+    }
+}
+
+const CHECK_ID: &str = "throttle";
+
+#[derive(Debug, Clone, Copy)]
+struct Device<'a> {
+    host: &'a str,
+    /// The kernel's name.
+    name: &'a str,
+    /// The controller's version.
+    version: Version,
+}
+
+/// One verdict for each limit.
+fn judge_limits(trial: &Trial, device: Device<'_>, limits: &Limits) -> Vec<Check> {
+    let Device { host, name, .. } = device;
+    let telemetry = trial.telemetry.as_ref();
+    let Some(used) = telemetry.and_then(|t| t.hosts.get(host)?.devices.get(name)) else {
+        return vec![Check::invalid(
+            CHECK_ID,
+            format!("{name} on {host} was not observed, so its limits are unproven"),
+            "turn telemetry on, and see its warnings",
+        )];
+    };
+    limits.iter().map(|(limit, value)| judge_limit(*limit, *value, used, trial, device)).collect()
+}
+
+fn judge_limit(
+    limit: Limit,
+    value: u64,
+    used: &DeviceUse,
+    trial: &Trial,
+    Device { host, name, version }: Device<'_>,
+) -> Check {
+    let (measured, unit) = measured(limit, used);
+    let uncharged = match (version, limit) {
+        (Version::V2, Limit::WriteIops) => used.flushes_per_second.unwrap_or(0.0),
+        _ => 0.0,
+    };
+    let asked = value as f64;
+    let most = asked
+        * (1.0
+            + THROTTLE_EXCESS.0
+            + THROTTLE_BURST_SECONDS / trial.window.seconds.max(THROTTLE_BURST_SECONDS));
+    let message = format!(
+        "{name} on {host} did {measured:.0} {unit}, with {} = {}",
+        limit.name(),
+        format_value(limit, value)
+    );
+    if measured - uncharged > most {
+        Check::invalid(
+            CHECK_ID,
+            format!("{message}: the limit was not in force"),
+            "processes that write there must be in the limited group; kernel threads are in cgroup v1's root group",
+        )
+    } else if measured < asked * THROTTLE_REACHED.0 {
+        Check::warning(
+            CHECK_ID,
+            format!("{message}: below the limit on average, so only bursts can have been delayed"),
+            "check what the sessions waited for; lower the limit, or run more work",
+        )
+    } else {
+        Check::ok(CHECK_ID, message)
+    }
+}
+
+fn measured(limit: Limit, used: &DeviceUse) -> (f64, &'static str) {
+    match limit {
+        Limit::ReadIops => (used.reads_per_second, "reads/s"),
+        Limit::WriteIops => (
+            used.writes_per_second + used.merged_writes_per_second,
+            "writes/s (completed and merged)",
+        ),
+        Limit::ReadBytes => (used.read_bytes_per_second, "bytes/s of reads"),
+        Limit::WriteBytes => (used.written_bytes_per_second, "bytes/s of writes"),
+    }
+}

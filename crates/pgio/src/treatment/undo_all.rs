@@ -12,8 +12,7 @@ use super::error::TreatmentError;
 use super::journal::{Journal, JournalError};
 use super::kinds;
 use super::postgres::{is_sync, waits_for_fsync};
-use super::record::Record;
-use super::step::{OnConflict, Undone};
+use super::step::{OnConflict, Record, Undone};
 use crate::pg::words;
 use pgio_connect::interrupt;
 
@@ -182,11 +181,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::config::experiment::TreatmentSpec;
     use crate::host::LOCAL;
     use crate::treatment::journal::UndoTarget;
-    use crate::treatment::kinds::parse;
-    use crate::treatment::test_support::in_context_of;
+    use crate::treatment::test_support::{in_context_of, parsed};
 
     /// Another name of this machine.
     const ALIAS: &str = "db";
@@ -201,19 +198,16 @@ mod tests {
     fn made(context: &mut Context<'_>, dir: &Path, name: &str, host: &str) -> Record {
         let file = dir.join(name).display().to_string();
         let body = format!(
-            "command = {{ name = {name:?}, apply = [\"touch\", {file:?}], verify = [\"test\", \"-e\", {file:?}], undo = [\"rm\", {file:?}], host = \"local\" }}"
+            "{{ name = {name:?}, apply = [\"touch\", {file:?}], verify = [\"test\", \"-e\", {file:?}], undo = [\"rm\", {file:?}], host = \"local\" }}"
         );
-        let table: toml::Table = body.parse().unwrap();
-        let body = table["command"].clone();
-        let spec = TreatmentSpec { kind: "command".to_owned(), body, line: 1 };
-        let prepared = parse(&spec).unwrap().check(context).unwrap();
+        let prepared = parsed("command", &body).unwrap().check(context).unwrap();
         let mut journal = Journal::in_memory("r0");
         prepared.put_in_force(context, &mut journal).unwrap();
         let (_, step) = journal.open_steps().remove(0);
         Record { host: Some(host.to_owned()), ..step }
     }
 
-    fn of_the_server() -> Record {
+    fn server_step() -> Record {
         let (kind, what) = ("postgres".to_owned(), "work_mem".to_owned());
         Record { kind, what, host: None, prior: json!(null), ours: json!("7MB") }
     }
@@ -311,7 +305,7 @@ mod tests {
                 fs::remove_file(dir.path().join("b")).unwrap();
                 fs::create_dir(dir.path().join("b")).unwrap();
                 // The server's step lies between one that works and one that fails on its host.
-                let steps = [first, of_the_server(), second];
+                let steps = [first, server_step(), second];
                 let mut one = journal(dir.path(), &steps);
                 let text = left(&undo_all(context, &mut one, OnConflict::Ask, &Unreachable::new()));
                 assert_eq!(text.len(), 3);

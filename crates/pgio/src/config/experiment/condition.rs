@@ -1,4 +1,5 @@
-//! `[[condition]]`: a name, an optional target, and treatments.
+//! `[[condition]]`: a name, an optional target, and treatments; and conditions that run on several servers in one
+//! window, by `together` of `[experiment]`.
 //!
 //! Any other key is a treatment: the key is its kind, and its body stays a TOML value that the
 //! treatment parses. Conditions differ only in treatments and in the server: a comparison requires
@@ -6,12 +7,13 @@
 
 use std::collections::BTreeMap;
 
-use super::condition_targets;
 use super::limits;
 use super::section::Section;
-use super::target::Target;
+use super::target::{SINGLE_TARGET, Target};
+use super::workload::WorkloadSpec;
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::Key;
+use crate::config::kinds::Sessions;
 use crate::config::sections;
 
 /// Suffix of the A/A condition's name; the name of a condition must not end with it.
@@ -74,7 +76,7 @@ fn condition(
     targets: &BTreeMap<String, Target>,
     together: bool,
 ) -> Result<Condition, ConfigError> {
-    let mut on = condition_targets::parse(section, targets, together)?.into_iter();
+    let mut on = parse_targets(section, targets, together)?.into_iter();
     Ok(Condition {
         name: name(section)?,
         target: on.next(),
@@ -84,7 +86,7 @@ fn condition(
     })
 }
 
-/// Reads a name that reports show as that of a condition.
+/// Reads a name that reports show as a condition's.
 pub(super) fn name(section: &Section<'_>) -> Result<String, ConfigError> {
     let Some(name) = section.name("name")? else {
         return Err(section.header_error("has no name; write name = \"...\""));
@@ -146,4 +148,206 @@ fn unknown(key: &str, treatments: &[&str], own: &[&str]) -> String {
     }
     let valid = [own, treatments].concat();
     format!("is an unknown key; {}", nearest(key, &valid))
+}
+
+/// Returns the targets of a condition in the order of the file; none if the file has no target.
+pub(super) fn parse_targets(
+    section: &Section<'_>,
+    targets: &BTreeMap<String, Target>,
+    together: bool,
+) -> Result<Vec<String>, ConfigError> {
+    if section.is_list("target") {
+        return parse_list(section, targets);
+    }
+    let names: Vec<&str> = targets.keys().map(String::as_str).collect();
+    match (section.string("target")?, names.as_slice()) {
+        (None, [] | [_]) => Ok(targets.keys().cloned().collect()),
+        (None, _) if together => Ok(targets.keys().cloned().collect()),
+        (None, _) => {
+            let message = format!("has no target; set target to one of {}", names.join(", "));
+            Err(section.header_error(message))
+        }
+        (Some(name), _) => check_target(section, name, targets).map(|name| vec![name]),
+    }
+}
+
+fn parse_list(
+    section: &Section<'_>,
+    targets: &BTreeMap<String, Target>,
+) -> Result<Vec<String>, ConfigError> {
+    let mut all: Vec<String> = Vec::new();
+    for name in section.strings("target")?.unwrap_or_default() {
+        let name = check_target(section, &name, targets)?;
+        if all.contains(&name) {
+            return Err(section.error("target", format!("names `{name}` twice")));
+        }
+        all.push(name);
+    }
+    if all.is_empty() {
+        Err(section.error("target", "names no target; name one, or remove target"))
+    } else {
+        Ok(all)
+    }
+}
+
+fn check_target(
+    section: &Section<'_>,
+    name: &str,
+    targets: &BTreeMap<String, Target>,
+) -> Result<String, ConfigError> {
+    let names: Vec<&str> = targets.keys().map(String::as_str).collect();
+    let message = match names.as_slice() {
+        _ if names.contains(&name) => return Ok(name.to_owned()),
+        [] | [SINGLE_TARGET] => format!("`{name}` is not a target; add [targets.{name}]"),
+        _ => format!("`{name}` is not a target; {}", nearest(name, &names)),
+    };
+    Err(section.error("target", message))
+}
+
+/// Returns whether conditions that name no target run on all of them in one window.
+pub(super) fn together(head: &Section<'_>, targets: usize) -> Result<bool, ConfigError> {
+    match (head.boolean("together")?, targets) {
+        (Some(true), 0 | 1) => {
+            let message = "requires several targets; add [targets.NAME] sections";
+            Err(head.error("together", message))
+        }
+        (asked, _) => Ok(asked.unwrap_or(false)),
+    }
+}
+
+/// Refuses a workload that cannot share its window: only sessions of pgio's own start at an agreed moment.
+pub(super) fn check_shared_windows(
+    root: &Section<'_>,
+    workloads: &[WorkloadSpec],
+    conditions: &[Condition],
+) -> Result<(), ConfigError> {
+    for workload in workloads {
+        let def = workload.kind.def();
+        if def.sessions != Sessions::None && !def.program {
+            continue;
+        }
+        let joint = |c: &&Condition| !c.further_targets.is_empty() && workload.runs_under(&c.name);
+        if let Some(condition) = conditions.iter().find(joint) {
+            let message = format!(
+                "`{}` cannot run on several targets in one window, as condition `{}` asks; only slob and commit can",
+                def.name, condition.name
+            );
+            return Err(root.error("workload", message));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::experiment::tests::{condition_error, error, read};
+    use crate::config::experiment::{Experiment, parse};
+
+    #[test]
+    fn a_list_of_tables_is_split_into_treatments() {
+        let experiment = read(
+            "[[condition]]\nname = 'a'\ndrbd = {}\nthrottle = [{ host = 'x' }, { host = 'y' }]\n\
+             postgres = []\n",
+        );
+        let seen: Vec<_> =
+            experiment.conditions[0].treatments.iter().map(|t| (t.kind.as_str(), t.line)).collect();
+        assert_eq!(seen, [("drbd", 3), ("throttle", 4), ("throttle", 4), ("postgres", 5)]);
+        assert_eq!(experiment.conditions[0].treatments[2].body["host"].as_str(), Some("y"));
+    }
+
+    #[test]
+    fn faulty_conditions_are_refused_with_line_and_key() {
+        assert_eq!(
+            error("[experiment]\n"),
+            "x.toml:1: has no condition; write [[condition]] with a name and treatments"
+        );
+        assert_eq!(
+            condition_error("drbd = 'C'"),
+            "x.toml:3: condition: has no name; write name = \"...\""
+        );
+        assert_eq!(
+            condition_error("name = 'a'"),
+            "x.toml:4: condition.name: `a` is the name of two conditions"
+        );
+        for name in ["a (A/A)", "(A/A)"] {
+            assert_eq!(
+                condition_error(&format!("name = '{name}'")),
+                "x.toml:4: condition.name: must not end with (A/A), which is the name of the condition \
+                 that pgio adds"
+            );
+        }
+        for key in ["workload = {}", "update_pct = 10"] {
+            let name = key.split(' ').next().unwrap();
+            assert_eq!(
+                condition_error(&format!("name = 'b'\n{key}")),
+                format!(
+                    "x.toml:5: condition.{name}: is not a treatment; conditions differ only in \
+                     treatments, so write workload keys in [workload]"
+                )
+            );
+        }
+        assert_eq!(
+            condition_error("name = 'b'\ncommand = 99999999999999999999"),
+            "x.toml:5: condition.command: invalid type: integer `99999999999999999999` as i128, \
+             expected any valid TOML value"
+        );
+    }
+
+    const TARGETS: &str = "[targets.a]\nprivate = true\n[targets.b]\nprivate = true\n\
+                           [targets.c]\nprivate = true\n";
+
+    fn read(text: &str) -> Result<Experiment, String> {
+        parse(text, "x.toml", "x", &["postgres"], &[]).map_err(|error| error.to_string())
+    }
+
+    fn with(head: &str, target: &str) -> Result<Experiment, String> {
+        let work = "[workload]\nkind = 'commit'\n";
+        read(&format!("{head}{TARGETS}{work}[[condition]]\nname = 'all'\n{target}\n"))
+    }
+
+    fn targets(e: &Experiment) -> Vec<&str> {
+        e.conditions[0].targets().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn a_condition_names_one_server_several_or_none() {
+        assert_eq!(targets(&with("", "target = 'b'").unwrap()), ["b"]);
+        // The order is the file's: the first is the one that others are compared by.
+        assert_eq!(targets(&with("", "target = ['c', 'a']").unwrap()), ["c", "a"]);
+        let together = "[experiment]\ntogether = true\n";
+        assert_eq!(targets(&with(together, "").unwrap()), ["a", "b", "c"]);
+        assert_eq!(targets(&with(together, "target = 'b'").unwrap()), ["b"]);
+    }
+
+    #[test]
+    fn wrong_lists_are_refused_with_their_line() {
+        let refused = |target: &str, expected: &str| {
+            let error = with("", target).unwrap_err();
+            assert!(
+                error.starts_with("x.toml:11: condition") && error.contains(expected),
+                "{error}"
+            );
+        };
+        refused("target = ['a', 'b', 'a']", "target: names `a` twice");
+        refused("target = ['a', 'd']", "target: `d` is not a target; ");
+        refused("target = []", "target: names no target");
+        refused("target = ['a', 1]", "must be an array of strings");
+        let error = with("", "").unwrap_err();
+        assert!(error.contains("has no target; set target to one of a, b, c"), "{error}");
+        let one = "[experiment]\ntogether = true\n[target]\nprivate = true\n[workload]\nkind = 'commit'\n\
+                   [[condition]]\nname = 'a'\n";
+        let error = read(one).unwrap_err();
+        assert!(error.starts_with("x.toml:2: experiment.together: requires several"), "{error}");
+    }
+
+    #[test]
+    fn only_sessions_of_pgio_share_a_window() {
+        let text = format!(
+            "{TARGETS}[workload]\nkind = 'device'\n\
+             [[condition]]\nname = 'all'\ntarget = ['a', 'b']\n"
+        );
+        let error = read(&text).unwrap_err();
+        assert!(error.contains("`device` cannot run on several targets"), "{error}");
+    }
 }

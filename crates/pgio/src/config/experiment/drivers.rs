@@ -35,12 +35,12 @@ impl DriverKeys {
             };
         };
         // The file's image is for the file's engine.
-        let of_file =
+        let file_image =
             self.image.clone().filter(|_| !by_flag || matches!(engine.0, DriverEngine::Kubernetes));
         if !by_flag {
             self.check_engine(&engine)?;
         }
-        let mut spec = DriverSpec::new(engine, self.count, image.or(of_file), self.listen)?;
+        let mut spec = DriverSpec::new(engine, self.count, image.or(file_image), self.listen)?;
         if let Some(cpu) = &self.cpu {
             spec.cpu.clone_from(cpu);
         }

@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::limits;
 use super::section::Section;
 use crate::config::error::{ConfigError, nearest};
-use crate::config::name;
-use crate::config::sections;
+use crate::config::{sections, value};
 
 /// The name of this machine in files and results.
 const THIS_MACHINE: &str = "local";
@@ -43,7 +42,7 @@ pub(super) fn parse(root: &Section<'_>) -> Result<BTreeMap<String, HostSpec>, Co
         if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return Err(hosts.error(name, "is not a valid host name; use one word"));
         }
-        name::check(name).map_err(|message| hosts.error(name, message))?;
+        value::check_name(name).map_err(|message| hosts.error(name, message))?;
         let spec = host(&section)?;
         if name == THIS_MACHINE && spec.ssh.is_some() {
             let message =

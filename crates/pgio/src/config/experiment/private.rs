@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::limits;
 use super::section::Section;
-use super::{initdb, limits};
 use crate::config::error::{ConfigError, nearest};
 use crate::config::sections;
 
@@ -74,8 +74,8 @@ pub struct PrivateTarget {
 impl PrivateTarget {
     /// All directories that the file names.
     pub fn directories(&self) -> impl Iterator<Item = &PathBuf> {
-        let of_standbys = self.standbys.iter().filter_map(|s| s.directory.as_ref());
-        self.directory.iter().chain(&self.wal_directory).chain(of_standbys)
+        let standbys = self.standbys.iter().filter_map(|s| s.directory.as_ref());
+        self.directory.iter().chain(&self.wal_directory).chain(standbys)
     }
 }
 
@@ -112,7 +112,7 @@ impl StandbyTarget {
 pub(super) fn parse(section: &Section<'_>) -> Result<PrivateTarget, ConfigError> {
     let major = section.whole_number("pg", OLDEST_MAJOR..=99)?;
     let initdb = section.strings("initdb")?.unwrap_or_default();
-    initdb::check(&initdb).map_err(|message| section.error("initdb", message))?;
+    check_initdb(&initdb).map_err(|message| section.error("initdb", message))?;
     Ok(PrivateTarget {
         major: major.and_then(|n| u32::try_from(n).ok()),
         initdb,
@@ -241,4 +241,198 @@ fn parse_standby(
         archive: section.boolean("archive")?.unwrap_or(false),
         settings: settings(section)?,
     })
+}
+
+/// Options that pgio sets itself or that leave no server: long, short, and the remedy.
+const RESERVED_OPTIONS: &[(&str, &str, &str)] = &[
+    ("--pgdata", "-D", "set directory instead"),
+    ("--waldir", "-X", "set wal_directory instead"),
+    ("--username", "-U", "the superuser is postgres"),
+    ("--auth", "-A", TRUST_REASON),
+    ("--auth-host", "", TRUST_REASON),
+    ("--auth-local", "", TRUST_REASON),
+    ("--pwprompt", "-W", TRUST_REASON),
+    ("--pwfile", "", TRUST_REASON),
+    ("--no-sync", "-N", "pgio sets it; the server itself runs with fsync"),
+    ("--sync-only", "-S", NO_SERVER_REASON),
+    ("--show", "-s", NO_SERVER_REASON),
+    ("--help", "-?", NO_SERVER_REASON),
+    ("--version", "-V", NO_SERVER_REASON),
+];
+
+const TRUST_REASON: &str = "only pgio's user can enter the directory of the socket";
+const NO_SERVER_REASON: &str = "it creates no server";
+
+/// The name of an option without its value; `None` for a value of the option before.
+pub fn initdb_option_name(argument: &str) -> Option<&str> {
+    if argument.starts_with("--") {
+        return argument.split('=').next();
+    }
+    let mut letters = argument.char_indices().skip(2);
+    // A short option may have its value attached.
+    argument.starts_with('-').then(|| &argument[..letters.next().map_or(argument.len(), |l| l.0)])
+}
+
+/// The error completes a sentence that begins with the key.
+pub(super) fn check_initdb(arguments: &[String]) -> Result<(), String> {
+    let mut may_be_value = false;
+    for argument in arguments {
+        let Some(name) = initdb_option_name(argument) else {
+            if !may_be_value {
+                return Err(format!("must be a list of options, and `{argument}` is none"));
+            }
+            may_be_value = false;
+            continue;
+        };
+        if let Some((_, _, remedy)) =
+            RESERVED_OPTIONS.iter().find(|(long, short, _)| [*long, *short].contains(&name))
+        {
+            return Err(format!("must not contain `{name}`: {remedy}"));
+        }
+        may_be_value = !argument.contains('=');
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::experiment::tests::{error_of, read};
+    use crate::config::experiment::{PrivateTarget, SINGLE_TARGET, StandbyTarget, Target};
+
+    #[test]
+    fn options_of_pgio_and_plain_words_are_refused() {
+        let check = |arguments: &[&str]| {
+            let owned: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
+            check_initdb(&owned)
+        };
+        assert_eq!(check(&["--data-checksums", "--wal-segsize=64", "-E", "UTF8", "-k"]), Ok(()));
+        assert_eq!(check(&["--locale", "C", "-EUTF8"]), Ok(()));
+        let error = check(&["--waldir=/srv/wal"]).unwrap_err();
+        assert_eq!(error, "must not contain `--waldir`: set wal_directory instead");
+        for own in ["-D", "-D/srv", "--pgdata"] {
+            assert!(check(&[own, "/srv"]).unwrap_err().contains("set directory instead"), "{own}");
+        }
+        for word in ["checksums", "", "é"] {
+            assert!(check(&[word]).unwrap_err().contains("is none"), "{word}");
+        }
+        assert!(check(&["--wal-segsize=64", "x"]).unwrap_err().contains("`x` is none"));
+        assert_eq!(initdb_option_name("-é1"), Some("-é"));
+    }
+
+    fn private(lines: &str) -> PrivateTarget {
+        let file = format!("[target]\nprivate = true\n{lines}\n[[condition]]\nname = 'a'\n");
+        match &read(&file).targets[SINGLE_TARGET] {
+            Target::Private(private) => private.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_private_target_is_read_with_settings_and_standbys() {
+        let target = private(
+            "pg = 18\ninitdb = ['--data-checksums', '--wal-segsize=64']\n\
+             postgres = { shared_buffers = '4GB', Jit = false, max_wal_senders = 20 }\n\
+             directory = '/srv/fast'\nwal_directory = '/srv/wal'\n\
+             standbys = [{ name = 'a' }, { name = 'b', directory = '/srv/slow', apply_delay = '1500ms', \
+             archive = true, from = 'a', postgres = { fsync = false } }]",
+        );
+        assert_eq!((target.major, target.initdb.len()), (Some(18), 2));
+        let settings: Vec<(&str, &str)> =
+            target.settings.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        assert_eq!(
+            settings,
+            [("shared_buffers", "4GB"), ("jit", "off"), ("max_wal_senders", "20")]
+        );
+        let directories: Vec<_> = target.directories().map(|d| d.to_str().unwrap()).collect();
+        assert_eq!(directories, ["/srv/fast", "/srv/wal", "/srv/slow"]);
+        let b = StandbyTarget {
+            directory: Some("/srv/slow".into()),
+            from: Some("a".to_owned()),
+            apply_delay: Duration::from_millis(1500),
+            archive: true,
+            settings: vec![("fsync".to_owned(), "off".to_owned())],
+            ..StandbyTarget::named("b")
+        };
+        assert_eq!(target.standbys, [StandbyTarget::named("a"), b]);
+    }
+
+    #[test]
+    fn standbys_may_be_a_number_or_tables() {
+        let names = |lines: &str| -> Vec<String> {
+            private(lines).standbys.into_iter().map(|s| s.name).collect()
+        };
+        assert_eq!(names(""), [""; 0]);
+        assert_eq!(names("standby = true"), ["standby"]);
+        assert_eq!(names("standbys = 2"), ["standby1", "standby2"]);
+        assert_eq!(names("standbys = 0"), [""; 0]);
+        let tables = "[[target.standbys]]\nname = 'east'\n[[target.standbys]]\nname = 'west'";
+        assert_eq!(names(tables), ["east", "west"]);
+    }
+
+    #[test]
+    fn errors_name_the_line_and_the_remedy() {
+        let long = "s".repeat(41);
+        for (lines, expected) in [
+            (
+                "standbys = [{ name = 'a' }, { name = 'a' }]",
+                "target.standbys.name: `a` is already a standby of this target",
+            ),
+            (
+                "standbys = [{ name = 'a', apply_delay = 'soon' }]",
+                "target.standbys.apply_delay: `soon`",
+            ),
+            (
+                "standbys = [{ name = 'a', apply_delay = '600h' }]",
+                "target.standbys.apply_delay: must be at most 596h",
+            ),
+            (
+                "standbys = [{ name = 'a', from = 'b' }, { name = 'b' }]",
+                "target.standbys.from: `b` is not a standby listed before this one; this is the first standby; remove `from`",
+            ),
+            (
+                "standbys = [{ name = 'east' }, { name = 'b', from = 'eats' }]",
+                "target.standbys.from: `eats` is not a standby listed before this one; the nearest valid one is `east`",
+            ),
+            ("standbys = [{ directory = '/srv' }]", "target.standbys: requires name = \"...\""),
+            ("standbys = [{ name = 'run' }]", "target.standbys.name: cannot be `run`"),
+            ("standbys = [{ name = 'any' }]", "target.standbys.name: cannot be `any`"),
+            ("standbys = [{ name = 'a-b' }]", "target.standbys.name: must be a name for"),
+            ("standbys = [{ name = 'a', port = 1 }]", "target.standbys.port: is an unknown key"),
+            ("standbys = 9", "target.standbys: must be a whole number from 0 to 8, not `9`"),
+            ("standbys = 'two'", "target.standbys: must be a whole number"),
+            (
+                "standby = true\nstandbys = 2",
+                "target.standbys: conflicts with standby = true; keep only one of them",
+            ),
+            (
+                "initdb = ['-D', '/srv']",
+                "target.initdb: must not contain `-D`: set directory instead",
+            ),
+            ("initdb = '--data-checksums'", "target.initdb: must be an array of strings"),
+            ("wal_directory = 'wal'", "target.wal_directory: must be an absolute path"),
+            (
+                "postgres = { port = 5 }",
+                "target.postgres.port: cannot be set for a private server: a private server has its own",
+            ),
+            ("postgres = { a = [1] }", "target.postgres.a: must be one line of text"),
+            ("postgres = { \"a'\" = 1 }", "target.postgres.a': is not the name of a setting"),
+            ("postgres = { a = \"x\\ny\" }", "target.postgres.a: must be one line of text"),
+            ("postgres = { a = 1, A = 2 }", "target.postgres.A: is set twice"),
+            ("postgres = 'fsync'", "target.postgres: must be a table"),
+        ] {
+            let error = error_of(&format!("[target]\nprivate = true\n{lines}"));
+            let line = 2 + lines.lines().count();
+            assert!(error.starts_with(&format!("x.toml:{line}: {expected}")), "{lines}: {error}");
+        }
+        let error =
+            error_of(&format!("[target]\nprivate = true\nstandbys = [{{ name = '{long}' }}]"));
+        assert!(error.contains("at most 40"), "{error}");
+        for key in ["initdb = []", "postgres = {}", "wal_directory = '/w'", "standbys = 2"] {
+            let error = error_of(&format!("[target]\ndsn = 'x'\n{key}"));
+            assert!(error.ends_with("requires private = true"), "{error}");
+        }
+    }
 }

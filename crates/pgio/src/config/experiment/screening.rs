@@ -206,7 +206,7 @@ impl ScreeningSpec {
         self.design.cells().iter().enumerate().map(condition).collect()
     }
 
-    /// Returns the treatments of a cell: those of each factor's level.
+    /// Returns the treatments of a cell, from each factor's level.
     fn treatments<'a>(&'a self, levels: &'a [bool]) -> impl Iterator<Item = &'a TreatmentSpec> {
         let pairs = self.factors.iter().zip(levels);
         pairs.flat_map(|(factor, high)| if *high { &factor.high } else { &factor.low })

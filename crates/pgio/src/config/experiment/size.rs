@@ -6,11 +6,10 @@
 
 use std::time::Duration;
 
-use super::limits;
 use super::section::Section;
-use super::spec::Experiment;
 use super::sweep::SweepKind;
 use super::workload::WorkloadSpec;
+use super::{Experiment, limits};
 use crate::config::error::{ConfigError, nearest};
 use crate::config::resolve::Extent;
 

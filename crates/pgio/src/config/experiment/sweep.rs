@@ -6,12 +6,12 @@
 
 use super::axis::{AxisSpec, AxisValueSpec, fill, merge};
 use super::condition::{Condition, TreatmentSpec};
-use super::limits;
 use super::section::Section;
-use super::spec::Experiment;
 use super::workload::WorkloadSpec;
+use super::{Experiment, limits};
 use crate::config::error::ConfigError;
 use crate::config::keys::Layer;
+
 pub use pgio_results::sweep::SweepKind;
 
 /// A point: the index of a value for every axis of a workload.
@@ -78,7 +78,7 @@ impl WorkloadSpec {
         self.filled(self.axes[axis].templates.clone(), &PointSpec(point))
     }
 
-    /// Returns the treatments of a condition at a point: its own and those of the axes.
+    /// Returns the treatments of a condition at a point: its own and the axes'.
     pub fn treatments_at(&self, condition: &Condition, point: &PointSpec) -> Vec<TreatmentSpec> {
         let mut specs = condition.treatments.clone();
         for template in self.axes.iter().flat_map(|axis| &axis.templates) {

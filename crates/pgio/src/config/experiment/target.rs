@@ -9,9 +9,8 @@ use super::limits;
 use super::private::{self, PrivateTarget};
 use super::section::Section;
 use crate::config::error::ConfigError;
-use crate::config::name;
 use crate::config::sections;
-use crate::config::value::ConnectString;
+use crate::config::value::{self, ConnectString};
 
 /// The name of a single `[target]`.
 pub const SINGLE_TARGET: &str = "target";
@@ -71,7 +70,7 @@ pub(super) fn parse(
             names
                 .filter_map(|name| Some((name, targets.section(name).transpose()?)))
                 .map(|(name, section)| {
-                    name::check(name).map_err(|message| targets.error(name, message))?;
+                    value::check_name(name).map_err(|message| targets.error(name, message))?;
                     Ok((name.to_owned(), target(&section?, hosts)?))
                 })
                 .collect()
@@ -123,4 +122,156 @@ fn control(section: &Section<'_>) -> Result<Option<ControlMethod>, ConfigError> 
             "must be \"pg_ctl\" or \"systemctl UNIT\", such as \"systemctl postgresql@15-main\"",
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::config::experiment::tests::{condition_error, error_of, read, server};
+    use crate::config::experiment::{ControlMethod, HostSpec, SINGLE_TARGET, Target, parse};
+
+    #[test]
+    fn a_single_target_applies_to_all_conditions() {
+        for text in ["[target]\ndsn = 'pgio'", "[targets.one]\ndsn = 'pgio'"] {
+            let experiment = read(&format!("{text}\n[[condition]]\nname = 'a'\n"));
+            let name = experiment.conditions[0].target.as_ref().unwrap();
+            assert_eq!(experiment.targets[name], server("pgio"));
+        }
+    }
+
+    #[test]
+    fn targets_name_their_hosts() {
+        let experiment = read(
+            "[hosts.db1]\nssh = 'postgres@db1'\n[hosts.db2]\nssh = 'db2'\nssh_config = '/x/ssh'\n\
+             [hosts.here]\n[targets.a]\ndsn = 'x'\nhost = 'db1'\nstandby_host = 'db2'\ndevice = 'vdb'\n\
+             [targets.b]\ndsn = 'y'\nhost = 'local'\n\
+             [[condition]]\nname = 'a'\ntarget = 'a'\n",
+        );
+        let db2 =
+            HostSpec { ssh: Some("db2".to_owned()), ssh_config: Some(PathBuf::from("/x/ssh")) };
+        assert_eq!(experiment.hosts["db2"], db2);
+        assert_eq!(db2.absolute(), db2);
+        let here = std::env::current_dir().unwrap();
+        let relative = HostSpec { ssh_config: Some(PathBuf::from("x/ssh")), ..db2 };
+        assert_eq!(relative.absolute().ssh_config, Some(here.join("x/ssh")));
+        assert_eq!(experiment.hosts["here"], HostSpec::default());
+        let Target::Server { host, standby_host, device, .. } = &experiment.targets["a"] else {
+            panic!()
+        };
+        assert_eq!((host.as_deref(), standby_host.as_deref()), (Some("db1"), Some("db2")));
+        assert_eq!(device.as_deref(), Some("vdb"));
+        let Target::Server { host, .. } = &experiment.targets["b"] else { panic!() };
+        assert_eq!(host.as_deref(), Some("local"), "requires no section");
+    }
+
+    #[test]
+    fn control_takes_pg_ctl_or_systemctl_with_a_unit() {
+        let control = |text: &str| {
+            let file =
+                format!("[target]\ndsn = 'x'\ncontrol = '{text}'\n[[condition]]\nname = 'a'\n");
+            parse(&file, "x.toml", "x", &[], &[])
+        };
+        let method = |text: &str| match &control(text).unwrap().targets[SINGLE_TARGET] {
+            Target::Server { control, .. } => control.clone().unwrap(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(method("pg_ctl"), ControlMethod::PgCtl);
+        let unit = |name: &str| ControlMethod::Systemctl { unit: name.to_owned() };
+        assert_eq!(method("systemctl postgresql@15-main"), unit("postgresql@15-main.service"));
+        assert_eq!(method("systemctl pg.service"), unit("pg.service"));
+        for wrong in
+            ["", "pg_ctl restart", "systemctl", "systemctl a b", "systemctl --user", "service"]
+        {
+            let error = control(wrong).unwrap_err().to_string();
+            assert!(
+                error.starts_with("x.toml:3: target.control: must be \"pg_ctl\" or"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn errors_in_hosts_name_the_line() {
+        for (lines, expected) in [
+            (
+                "[target]\ndsn = 'x'\nhost = 'db1'",
+                "x.toml:3: target.host: `db1` is not a host; add [hosts.db1] with ssh = \"user@host\"",
+            ),
+            (
+                "[hosts.db1]\n[target]\ndsn = 'x'\nstandby_host = 'db2'",
+                "x.toml:4: target.standby_host: `db2` is not a host; the nearest valid one is `db1`",
+            ),
+            (
+                "[hosts.db1]\nport = 22",
+                "x.toml:2: hosts.db1.port: is an unknown key; valid names: ssh, ssh_config",
+            ),
+            (
+                "[hosts.db1]\nssh = 'a -p 22'",
+                "x.toml:2: hosts.db1.ssh: must be one word, such as \"postgres@db1\"; write ports and keys in \
+                 ~/.ssh/config or in ssh_config",
+            ),
+            (
+                "[hosts.db1]\nssh_config = 'x'",
+                "x.toml:2: hosts.db1.ssh_config: requires ssh = \"user@host\"",
+            ),
+            (
+                "[hosts.local]\nssh = 'a'",
+                "x.toml:2: hosts.local.ssh: cannot be set for `local`, which is always this machine; use another \
+                 name",
+            ),
+            (
+                "[hosts.local]\n[hosts.db1]\nssh = 'db1'\n[hosts.db2]",
+                "x.toml:1: hosts.local: is this machine, because it has no ssh, and so is `db2`; write ssh = \"user@host\" \
+                 in one of them, or remove one",
+            ),
+            ("[hosts.'a b']", "x.toml:1: hosts.a b: is not a valid host name; use one word"),
+            ("[hosts]\ndb1 = 'x'", "x.toml:2: hosts.db1: must be a table, but is of type string"),
+            (
+                "[hosts.db1]\n[target]\nprivate = true\nhost = 'db1'",
+                "x.toml:4: target.host: cannot be set with private = true",
+            ),
+        ] {
+            assert_eq!(error_of(lines), expected);
+        }
+    }
+
+    #[test]
+    fn faulty_targets_are_refused_with_line_and_key() {
+        for (lines, message) in [
+            (
+                "[target]\ndsn = 'a'\n[targets.b]\ndsn = 'b'",
+                "3: targets: conflicts with [target]; rename [target] to [targets.NAME]",
+            ),
+            ("[target]", "1: target: requires dsn = \"...\" or private = true"),
+            (
+                "[target]\nprivate = true\ndsn = 'a'",
+                "3: target.dsn: conflicts with private = true; keep only one of them",
+            ),
+            ("[target]\ndsn = 'a'\npg = 18", "3: target.pg: requires private = true"),
+            (
+                "[target]\nprivate = true\ndirectory = 'here'",
+                "3: target.directory: must be an absolute path, such as \"/mnt/disk\"",
+            ),
+            (
+                "[target]\nprivate = true\npg = 9",
+                "3: target.pg: must be a whole number from 13 to 99, not `9`",
+            ),
+            (
+                "[targets.b]\ndsn = 'b'\n[targets.c]\ndsn = 'c'",
+                "5: condition: has no target; set target to one of b, c",
+            ),
+        ] {
+            assert_eq!(error_of(lines), format!("x.toml:{message}"));
+        }
+        assert_eq!(
+            condition_error("name = 'b'\ntarget = 'east'"),
+            "x.toml:5: condition.target: `east` is not a target; add [targets.east]"
+        );
+        assert_eq!(
+            condition_error("name = 'b'\ntarget = 'eats'\n[targets.east]\ndsn = ''"),
+            "x.toml:5: condition.target: `eats` is not a target; the nearest valid one is `east`"
+        );
+    }
 }

@@ -14,9 +14,8 @@ use crate::experiment::admin::check_unpooled;
 use crate::experiment::application::controller;
 use crate::experiment::state;
 use crate::host::exec::{CommandLine, Exec};
-use crate::host::proc::meminfo;
 use crate::host::stop::Stop;
-use crate::host::{Host, Hosts, LOCAL};
+use crate::host::{Host, Hosts, LOCAL, proc};
 use crate::pg::private::{self, Origin, VersionRequest};
 use crate::pg::server::{self, Replication, Server};
 use crate::pg::words::{self, Shown};
@@ -146,7 +145,7 @@ struct ReachedServer<'a> {
 /// Returns the memory of the host in bytes.
 fn memory_bytes(host: &Host) -> Option<u64> {
     let text = host.run(&CommandLine::new("cat").arg("/proc/meminfo")).ok()?;
-    meminfo::parse(&text).get("total").copied()
+    proc::parse_meminfo(&text).get("total").copied()
 }
 
 fn check_privileges(server: &Server, monitors: bool, checkpoints: bool) -> Check {

@@ -13,7 +13,7 @@ use crate::experiment::error::LiveError;
 use crate::experiment::target::Target;
 use crate::host::stop::Stop;
 use crate::treatment::journal::{Journal, UndoTarget};
-use crate::treatment::{Resource, workload_table};
+use crate::treatment::{Resource, other_steps};
 use crate::workload::CreatedTable;
 use pgio_connect::{ConnectParams, interrupt};
 
@@ -74,7 +74,7 @@ fn table_journal(
         touches: vec![identity.clone()],
         ..UndoTarget::default()
     };
-    let step = workload_table::step(&table.schema, table.name, table.mark);
+    let step = other_steps::table_step(&table.schema, table.name, table.mark);
     let noted = journal.set_target(undo_target).and_then(|()| journal.intent(&step));
     noted.map_err(|source| LiveError::Treatment {
         condition: experiment.to_owned(),

@@ -6,14 +6,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::host::called;
-use crate::host::drbd::loss::{
-    CONGESTED_ID, CONGESTED_REMEDY, LOST_ID, LOST_REMEDY, connection_loss, samples,
-};
-use crate::host::drbd::{STANDALONE, is_behind};
 use pgio_results::model::{Check, Trial};
 use pgio_results::telemetry::{DrbdUse, Telemetry};
 use pgio_results::units::human;
+
+use crate::host::called;
+use crate::host::drbd::{
+    CONGESTED_ID, CONGESTED_REMEDY, LOST_ID, LOST_REMEDY, STANDALONE, connection_loss, is_behind,
+    samples,
+};
 
 /// Empty if the server's files are not on DRBD, or it was not observed.
 pub(super) fn checks(trial: &Trial) -> Vec<Check> {

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::host::called;
-use crate::host::proc::diskstats::{is_partition, is_stacked, multipath_head};
+use crate::host::diskstats::{is_partition, is_stacked, multipath_head};
 use pgio_results::model::Check;
 use pgio_results::telemetry::{DeviceUse, HostUse, IoRates, ProcessIo, Storage, Telemetry};
 use pgio_results::thresholds::{FOREIGN_IO, FOREIGN_IO_BYTES};

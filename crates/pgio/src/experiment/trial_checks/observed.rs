@@ -6,8 +6,7 @@
 
 use super::foreign::{self, percent, worst};
 use super::foreign_io;
-use crate::host::drbd::loss::CONGESTED_REMEDY;
-use crate::host::drbd::{is_behind, is_resync};
+use crate::host::drbd::{CONGESTED_REMEDY, is_behind, is_resync};
 use crate::host::{LOCAL, called};
 use pgio_results::checks::remedy;
 use pgio_results::joint::DriverPart;

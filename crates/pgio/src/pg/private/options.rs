@@ -5,7 +5,7 @@
 
 use super::find::Binaries;
 use super::{Error, at};
-use crate::config::experiment::option_name;
+use crate::config::experiment::initdb_option_name;
 use crate::host::exec::{CommandLine, Exec, Local};
 
 /// Whether the help text of initdb lists the option.
@@ -22,7 +22,7 @@ pub fn check_version_options(binaries: &Binaries, arguments: &[String]) -> Resul
     let program = std::path::absolute(binaries.directory.join("initdb"));
     let program = program.map_err(at(&binaries.directory))?;
     let help = Local.run(&CommandLine::new(program).arg("--help").env("LC_ALL", "C"))?;
-    let mut names = arguments.iter().filter_map(|argument| option_name(argument));
+    let mut names = arguments.iter().filter_map(|argument| initdb_option_name(argument));
     match names.find(|name| !is_listed(&help, name)) {
         Some(option) => {
             Err(Error::UnknownOption { option: option.to_owned(), version: binaries.version })

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::io::{Moved, ProcessIoCounters, pid};
-use crate::host::proc::pid_stat::{self, Process};
+use crate::host::proc::{self, Process};
 
 /// A process that ran for less than this many seconds did not do the work whose delay matters.
 const MIN_RUN_SECONDS: f64 = 0.01;
@@ -66,7 +66,7 @@ impl Processes {
         Processes {
             io: ProcessIoCounters::default(),
             scheduled: schedstats.lines().filter_map(scheduled).collect(),
-            by_pid: pid_stat::parse_all(stats).into_iter().map(|p| (p.pid, p)).collect(),
+            by_pid: proc::parse_processes(stats).into_iter().map(|p| (p.pid, p)).collect(),
             walreceivers: walreceivers.lines().filter_map(receiver).collect(),
         }
     }

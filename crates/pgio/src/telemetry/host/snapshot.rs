@@ -5,13 +5,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::host::drbd::{DrbdError, State, proc, status};
-use crate::host::proc::diskstats::{self, Disk};
-use crate::host::proc::net_dev::{self, Interface};
-use crate::host::proc::stat::{self, Stat};
-use crate::host::proc::{meminfo, pid_stat};
-
 use super::processes::Processes;
+use crate::host::diskstats::{self, Disk};
+use crate::host::drbd::{DrbdError, State, status};
+use crate::host::proc::{self, Interface, Stat};
 use crate::pg::words;
 
 #[derive(Debug, Clone)]
@@ -47,16 +44,16 @@ impl Snapshot {
         let mut files = files(text);
         let pressure = |resource: &&'static str| {
             let text = files.get(format!("/proc/pressure/{resource}").as_str())?;
-            Some((*resource, stat::stalled_us(text)?))
+            Some((*resource, proc::stalled_us(text)?))
         };
         let pressure = PRESSURES.iter().filter_map(pressure).collect();
-        let stat = stat::parse(files.remove("/proc/stat")?)?;
+        let stat = proc::parse_stat(files.remove("/proc/stat")?)?;
         let mut take = |name: &str| files.remove(name).unwrap_or("");
         let uptime = take("/proc/uptime").split_ascii_whitespace().next();
         let uptime = uptime.and_then(|s| s.parse().ok());
         let disks = diskstats::parse(take("/proc/diskstats"));
-        let memory = meminfo::parse(take("/proc/meminfo"));
-        let network = net_dev::parse(take("/proc/net/dev"));
+        let memory = proc::parse_meminfo(take("/proc/meminfo"));
+        let network = proc::parse_net_dev(take("/proc/net/dev"));
         let drbd = drbd_states(files.remove("/proc/drbd"), files.remove("drbd"));
         let (drbd, drbd_unreadable) = match drbd {
             Ok(states) => (states, None),
@@ -64,11 +61,11 @@ impl Snapshot {
         };
         let mut take = |name: &str| files.remove(name).unwrap_or("");
         let all = take("processes");
-        let stat_after = stat::parse(take("stat after processes"));
+        let stat_after = proc::parse_stat(take("stat after processes"));
         let walreceivers = take("walreceivers");
         let (schedstats, ios) = (take("schedstats"), take("ios"));
         // The remaining files belong to the shell and its sshd.
-        let own = files.values().filter_map(|text| pid_stat::parse(text));
+        let own = files.values().filter_map(|text| proc::parse_process(text));
         Some(Snapshot {
             at,
             error: Duration::ZERO,
@@ -95,8 +92,8 @@ impl Snapshot {
 /// States from /proc/drbd (module 8.4) or from drbdsetup's JSON (module 9).
 fn drbd_states(proc_drbd: Option<&str>, json: Option<&str>) -> Result<Vec<State>, DrbdError> {
     match (proc_drbd, json) {
-        (_, Some(json)) => status::parse(json),
-        (Some(text), None) => proc::parse(text),
+        (_, Some(json)) => status::parse_status(json),
+        (Some(text), None) => status::parse_proc(text),
         (None, None) => Ok(Vec::new()),
     }
 }

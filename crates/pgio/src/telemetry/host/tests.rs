@@ -3,7 +3,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use super::*;
-use crate::host::proc::pid_stat;
+use crate::host::proc;
 
 /// A host with two CPUs and one used disk after `seconds`: our processes use one CPU, foreign
 /// processes half a CPU.
@@ -345,7 +345,7 @@ fn burner() -> i32 {
 
 fn cpu_seconds(pid: i32) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    pid_stat::parse(&text).unwrap().own_ticks as f64 / 100.0
+    proc::parse_process(&text).unwrap().own_ticks as f64 / 100.0
 }
 
 /// A busy machine may take longer to answer than the window lasts.

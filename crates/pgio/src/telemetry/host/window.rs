@@ -12,8 +12,8 @@ use super::io::{Bytes, Moved};
 use super::processes::{Processes, Watch};
 use super::snapshot::Snapshot;
 use crate::host::clock::seconds_between;
-use crate::host::proc::diskstats::{Disk, SECTOR_BYTES};
-use crate::host::proc::stat::{CpuTimes, Stat};
+use crate::host::diskstats::{Disk, SECTOR_BYTES};
+use crate::host::proc::{CpuTimes, Stat};
 use pgio_results::series::Track;
 use pgio_results::telemetry::{DeviceUse, HostUse, IoRates, ProcessIo};
 

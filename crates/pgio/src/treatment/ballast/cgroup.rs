@@ -25,9 +25,8 @@ use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment
 use crate::treatment::error::TreatmentError;
 use crate::treatment::guard::{Guard, Mark, Script, end_leftover_guard};
 use crate::treatment::journal::Journal;
-use crate::treatment::record::{Label, Record};
 use crate::treatment::resource::{Resource, Touch};
-use crate::treatment::step::{OnConflict, Step, Undone, carry_out};
+use crate::treatment::step::{Label, OnConflict, Record, Step, Undone, carry_out};
 use pgio_results::change::{Change, Subject};
 use pgio_results::model::{Evidence, When};
 use pgio_results::units::{exact_bytes, human};
@@ -304,7 +303,7 @@ impl CgroupInForce {
     fn evidence(&mut self, when: When) -> Result<Vec<Evidence>, TreatmentError> {
         let is_outside_window = when != When::During;
         let state = State::parse(&self.guard.ask(if is_outside_window { "all" } else { "" })?);
-        let of = |what: &str, found: String, expected: Option<String>| Evidence {
+        let evidence = |what: &str, found: String, expected: Option<String>| Evidence {
             when,
             what: what.to_owned(),
             found,
@@ -313,18 +312,18 @@ impl CgroupInForce {
         let limit = state.limit.map_or_else(|| "none".to_owned(), exact_bytes);
         let inside = if state.postmaster_inside { "inside" } else { "outside" };
         let mut all = vec![
-            of("memory limit of the server's group", limit, Some(exact_bytes(self.limit))),
-            of("the server and that group", inside.to_owned(), Some("inside".to_owned())),
+            evidence("memory limit of the server's group", limit, Some(exact_bytes(self.limit))),
+            evidence("the server and that group", inside.to_owned(), Some("inside".to_owned())),
         ];
         if is_outside_window {
             let outside = state.outside.map_or_else(|| "unknown".to_owned(), |n| n.to_string());
-            all.push(of(
+            all.push(evidence(
                 "processes of the server outside that group",
                 outside,
                 Some("0".to_owned()),
             ));
             let used = state.used.map_or_else(|| "unknown".to_owned(), human::bytes);
-            all.push(of("memory used in that group", used, None));
+            all.push(evidence("memory used in that group", used, None));
         }
         Ok(all)
     }
@@ -374,7 +373,7 @@ mod tests {
         assert_eq!(unlimited.limit, None);
     }
 
-    /// Ordinary files play those of the kernel, so no file has two lines to be written. Two that are there may be in
+    /// Ordinary files play the kernel's, so no file has two lines to be written. Two that are there may be in
     /// another order.
     #[test]
     fn the_group_takes_over_the_other_limits_of_the_servers_unit() {

@@ -22,9 +22,8 @@ use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment
 use crate::treatment::error::TreatmentError;
 use crate::treatment::guard::{Guard, Mark, Script, end_leftover_guard};
 use crate::treatment::journal::Journal;
-use crate::treatment::record::{Label, Record};
 use crate::treatment::resource::{Resource, Touch};
-use crate::treatment::step::{OnConflict, Step, Undone, carry_out};
+use crate::treatment::step::{Label, OnConflict, Record, Step, Undone, carry_out};
 use pgio_results::change::{Change, Subject};
 use pgio_results::model::{Evidence, When};
 use pgio_results::units::{exact_bytes, human};
@@ -409,17 +408,21 @@ impl HugePagesInForce {
     fn evidence(&mut self, when: When) -> Result<Vec<Evidence>, TreatmentError> {
         let now = parse_memory(&self.guard.ask("")?, &self.host)?;
         let given = &self.memory;
-        let of = |what: &str, found: String, expected: Option<String>| {
+        let evidence = |what: &str, found: String, expected: Option<String>| {
             let what = format!("{what} on host {}", self.host);
             Evidence { when, what, found, expected }
         };
         let used = given.idle.saturating_sub(now.idle);
         let mut all = vec![
-            of("huge pages", now.pages.to_string(), Some(given.pages.to_string())),
-            of("huge pages of the ballast used by others", used.to_string(), Some("0".to_owned())),
+            evidence("huge pages", now.pages.to_string(), Some(given.pages.to_string())),
+            evidence(
+                "huge pages of the ballast used by others",
+                used.to_string(),
+                Some("0".to_owned()),
+            ),
         ];
         if when != When::During {
-            all.push(of("memory available", human::bytes(now.available), None));
+            all.push(evidence("memory available", human::bytes(now.available), None));
         }
         Ok(all)
     }
@@ -440,7 +443,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::treatment::mark::processes_with;
+    use crate::treatment::guard::processes_with;
 
     #[test]
     fn an_undo_ends_an_allocation_that_a_killed_pgio_left() {
@@ -466,13 +469,13 @@ mod tests {
     fn a_number_set_by_another_boot_is_kept_and_reported() {
         let host = Host::local();
         let pages = read_memory(&host).unwrap().pages;
-        let of_another_boot = |prior: u64| {
+        let on_another_boot = |prior: u64| {
             let label = Label::on_host(PAGES_SETTING, host.name());
             let ours = json!({ "pages": pages + 200, "leave": 1 << 30, "boot": "an earlier one" });
             read(&Record::new(KIND, &label, prior, ours)).unwrap()
         };
         for (prior, expected) in [(pages, Undone::Restored), (pages + 100, Undone::Kept)] {
-            let undone = of_another_boot(prior).undo_on(&host, OnConflict::Ask).unwrap();
+            let undone = on_another_boot(prior).undo_on(&host, OnConflict::Ask).unwrap();
             assert_eq!(undone, expected, "{prior}");
         }
         assert_eq!(read_memory(&host).unwrap().pages, pages);

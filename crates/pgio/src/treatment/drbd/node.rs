@@ -1,14 +1,13 @@
 //! DRBD on one host: its state, and the commands that change it. Hides the differences of the two
 //! kernel modules.
 
-use std::fmt;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 use crate::host::Host;
 use crate::host::drbd::show::{self, Config, Options};
-use crate::host::drbd::{DrbdError, Generation, State, events, generation, status};
+use crate::host::drbd::{DrbdError, Generation, State, generation, status};
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::{Capability, Prefix, Rights};
 use crate::treatment::error::TreatmentError;
@@ -154,13 +153,13 @@ impl Node {
 
     fn parse_states(&self, text: &str) -> Result<Vec<State>, TreatmentError> {
         let states = match self.generation {
-            Generation::V84 => events::parse(text),
-            Generation::V9 => status::parse(text),
+            Generation::V84 => status::parse_events(text),
+            Generation::V9 => status::parse_status(text),
         };
         states.map_err(|e| drbd_error(&self.name, &e))
     }
 
-    /// Connects with these options. Module 9 has kept them; module 8.4 would take those of its configuration, and
+    /// Connects with these options. Module 9 has kept them; module 8.4 would take the options of its configuration, and
     /// a peer that still waits with another protocol would refuse and stay StandAlone.
     pub(super) fn connect(&self, resource: &str, options: &Options) -> Result<(), TreatmentError> {
         let mut line = vec!["drbdadm".to_owned(), "connect".to_owned()];
@@ -176,7 +175,7 @@ impl Node {
         self.run(["drbdadm", "disconnect", resource]).map(drop)
     }
 
-    /// Changes only these options. drbdadm of module 9 would also set those of its configuration,
+    /// Changes only these options. drbdadm of module 9 would also set the options of its configuration,
     /// and drbdsetup of 8.4 needs both addresses.
     pub(super) fn set_net(&self, resource: &str, options: &Options) -> Result<(), TreatmentError> {
         let set: Vec<String> =

@@ -2,13 +2,12 @@
 //! samples; with module 8.4 also readings of the buffer to the peer.
 
 use super::node::{Node, Snapshot};
-use super::requested::RequestedState;
-use super::step::DISCONNECTED;
+use super::step::{DISCONNECTED, RequestedState};
 use crate::host::called;
-use crate::host::drbd::loss::{
-    CONGESTED_ID, CONGESTED_REMEDY, LOST_ID, LOST_REMEDY, connection_loss, counted, samples,
+use crate::host::drbd::{
+    self, CONGESTED_ID, CONGESTED_REMEDY, CONNECTED, LOST_ID, LOST_REMEDY, STANDALONE, State,
+    connection_loss, counted, samples,
 };
-use crate::host::drbd::{self, CONNECTED, STANDALONE, State};
 use crate::treatment::error::TreatmentError;
 use pgio_results::model::{Check, Evidence, Trial, When};
 use pgio_results::telemetry::{DrbdState, DrbdUse, Telemetry};
@@ -146,8 +145,8 @@ fn observed_uses<'a>(
 ) -> Vec<(&'a str, &'a DrbdUse)> {
     // If only root may read names, the device under the server identifies the resource.
     let server = |host: &str, device: &str| {
-        let of_host = telemetry.storage.iter().filter(|s| s.host == host);
-        of_host.flat_map(|s| &s.devices).any(|d| d.name == device)
+        let on_host = telemetry.storage.iter().filter(|s| s.host == host);
+        on_host.flat_map(|s| &s.devices).any(|d| d.name == device)
     };
     let mut found = Vec::new();
     for (host, usage) in &telemetry.hosts {
@@ -286,10 +285,10 @@ fn check_congestion(
         );
         return Check::warning(CONGESTED_ID, message, CONGESTED_REMEDY);
     }
-    let of = |full: Option<bool>| -> u64 {
+    let sampled = |full: Option<bool>| -> u64 {
         states(found).filter(|(_, s)| s.congested == full).map(|(_, s)| s.samples).sum()
     };
-    let (full, not_full) = (of(Some(true)), of(Some(false)));
+    let (full, not_full) = (sampled(Some(true)), sampled(Some(false)));
     let (full, all, of_all) = match full + not_full {
         // With module 8.4 the telemetry samples /proc/drbd, which does not show it.
         0 => {

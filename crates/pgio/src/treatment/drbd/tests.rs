@@ -1,15 +1,9 @@
-//! Against a node that behaves as module 8.4 does; the real one is in the lab. Long, since every test needs
-//! that node, which is the first hundred lines. Next: `both_nodes` for what is
-//! read, `judged` for what a trial's record proves.
+//! Against a node that behaves as module 8.4 does; the real one is in the lab.
 
-mod both_nodes;
-mod judged;
-
+use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex};
-
-use toml::Table;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::step::{AppliedDrbdChange, DrbdStep};
 use super::*;
@@ -17,9 +11,11 @@ use crate::host::drbd::show::Options;
 use crate::host::exec::{CommandLine, Exec, ExecError, Output};
 use crate::host::stop::Stop;
 use crate::treatment::context::Replica;
-use crate::treatment::record::Record;
-use crate::treatment::step::{OnConflict, Step, Undone};
-use crate::treatment::test_support::in_words;
+use crate::treatment::step::{OnConflict, Record, Step, Undone};
+use crate::treatment::test_support::{assert_refused, described, in_context};
+use pgio_results::model::CheckVerdict::{Invalid, Ok as Fine, Warning};
+use pgio_results::telemetry::{Device, DrbdState, DrbdUse, HostUse, Storage, Telemetry};
+use pgio_results::test_support::full_trial;
 
 /// One resource `pgio`, configured for protocol C.
 #[derive(Debug, Clone, PartialEq)]
@@ -150,11 +146,17 @@ impl Fake {
     }
 }
 
+impl FakeNode {
+    fn now(&self) -> MutexGuard<'_, Fake> {
+        self.0.lock().unwrap()
+    }
+}
+
 impl Exec for FakeNode {
     fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
         let line = command.to_string();
         let words: Vec<&str> = line.split(' ').collect();
-        let mut fake = self.0.lock().unwrap();
+        let mut fake = self.now();
         let message = fake.answer(&words);
         if words[0] == "drbdadm" || words.get(1) == Some(&"disk-options") {
             fake.changes.push(line.clone());
@@ -167,11 +169,6 @@ impl Exec for FakeNode {
 fn node(fake: Fake) -> (Node, Arc<FakeNode>) {
     let there = Arc::new(FakeNode(Mutex::new(fake)));
     (Node::open_with("db1".to_owned(), there.clone()).unwrap(), there)
-}
-
-fn spec(body: &str) -> TreatmentSpec {
-    let table: Table = format!("drbd = {body}").parse().unwrap();
-    TreatmentSpec { kind: "drbd".to_owned(), body: table["drbd"].clone(), line: 4 }
 }
 
 fn asked(connected: bool, protocol: Option<&'static str>) -> RequestedState {
@@ -200,19 +197,19 @@ fn journaled(requested: &RequestedState, node: &Node) -> Vec<DrbdStep> {
 
 #[test]
 fn drbd_bodies_are_described_or_refused_with_line_and_key() {
-    let described = |body: &str| in_words(parse(&spec(body)).unwrap().as_ref());
+    let described = |body: &str| described("drbd", body).unwrap();
     assert_eq!(
-        described("{ resource = \"r\", connection = \"disconnected\" }"),
+        described("{ resource = 'r', connection = 'disconnected' }"),
         ["DRBD r = disconnected"]
     );
     assert_eq!(
-        described("{ resource = \"r\", protocol = \"A\", secondary = \"s\" }"),
+        described("{ resource = 'r', protocol = 'A', secondary = 's' }"),
         ["DRBD r = connected by protocol A"],
         "one factor"
     );
     assert_eq!(
         described(
-            "{ resource = \"r\", secondary = \"s\", al-extents = 257, md-flushes = false, disk-barrier = true }"
+            "{ resource = 'r', secondary = 's', al-extents = 257, md-flushes = false, disk-barrier = true }"
         ),
         [
             "DRBD r = connected",
@@ -221,30 +218,22 @@ fn drbd_bodies_are_described_or_refused_with_line_and_key() {
             "md-flushes of DRBD r = no"
         ]
     );
-    for (body, message) in [
-        ("3", "line 4: drbd: must be a table"),
+    let cases = [
+        ("3", "line 7: drbd: must be a table"),
+        ("{ secondary = 's' }", "line 7: drbd.resource: is missing: the name of the DRBD resource"),
+        ("{ resource = 'all', secondary = 's' }", "`all` is not a resource name"),
+        ("{ resource = 'r' }", "line 7: drbd.secondary: is missing: the name of the peer's host"),
+        ("{ resource = 'r', protocl = 'A' }", "nearest valid one is `protocol`"),
+        ("{ resource = 'r', protocol = 'D', secondary = 's' }", "drbd.protocol: cannot be `D`"),
         (
-            "{ secondary = \"s\" }",
-            "line 4: drbd.resource: is missing: the name of the DRBD resource",
-        ),
-        ("{ resource = \"all\", secondary = \"s\" }", "`all` is not a resource name"),
-        ("{ resource = \"r\" }", "line 4: drbd.secondary: is missing: the name of the peer's host"),
-        ("{ resource = \"r\", protocl = \"A\" }", "nearest valid one is `protocol`"),
-        (
-            "{ resource = \"r\", protocol = \"D\", secondary = \"s\" }",
-            "drbd.protocol: cannot be `D`",
-        ),
-        (
-            "{ resource = \"r\", protocol = \"A\", connection = \"disconnected\" }",
+            "{ resource = 'r', protocol = 'A', connection = 'disconnected' }",
             "has no effect while disconnected",
         ),
-        ("{ resource = \"r\", connection = \"yes\" }", "drbd.connection: cannot be `yes`"),
-        ("{ resource = \"r\", secondary = \"s\", al-extents = 3 }", "from 7 to 65534, not 3"),
-        ("{ resource = \"r\", secondary = \"s\", md-flushes = \"no\" }", "must be true or false"),
-    ] {
-        let error = parse(&spec(body)).unwrap_err().to_string();
-        assert!(error.contains(message), "{error}");
-    }
+        ("{ resource = 'r', connection = 'yes' }", "drbd.connection: cannot be `yes`"),
+        ("{ resource = 'r', secondary = 's', al-extents = 3 }", "from 7 to 65534, not 3"),
+        ("{ resource = 'r', secondary = 's', md-flushes = 'no' }", "must be true or false"),
+    ];
+    assert_refused("drbd", &cases);
 }
 
 #[test]
@@ -263,7 +252,7 @@ fn drbd_steps_change_only_values_that_differ() {
         what,
         ["connection of DRBD resource pgio", "al-extents of /dev/drbd0 (DRBD resource pgio)"]
     );
-    assert!(there.0.lock().unwrap().changes.is_empty(), "looking changes nothing");
+    assert!(there.now().changes.is_empty(), "looking changes nothing");
 }
 
 #[test]
@@ -284,17 +273,17 @@ fn a_node_that_changed_its_role_is_not_connected() {
     let [step] = &journaled(&asked(false, None), &node)[..] else { panic!() };
     step.apply(&node, &Stop::new()).unwrap();
     let undo = |on_conflict| step.undo_on(&node, on_conflict, &Stop::new());
-    there.0.lock().unwrap().role = "Secondary";
+    there.now().role = "Secondary";
     for on_conflict in [OnConflict::Ask, OnConflict::Restore] {
         let error = undo(on_conflict).unwrap_err().to_string();
         assert!(error.contains("was Primary") && error.contains("is Secondary now"), "{error}");
         assert!(error.contains("`drbdadm connect pgio`"), "{error}");
     }
     assert_eq!(undo(OnConflict::Keep).unwrap(), Undone::Kept);
-    assert!(!there.0.lock().unwrap().connected);
-    there.0.lock().unwrap().role = "Primary";
+    assert!(!there.now().connected);
+    there.now().role = "Primary";
     assert_eq!(undo(OnConflict::Ask).unwrap(), Undone::Restored);
-    assert!(there.0.lock().unwrap().connected);
+    assert!(there.now().connected);
 }
 
 /// Everything at once, and with values that no configuration has.
@@ -328,7 +317,7 @@ fn undo_after_any_number_of_steps_restores_the_prior_state() {
                     assert_eq!(undone.unwrap(), Undone::Restored);
                 }
             }
-            let now = there.0.lock().unwrap().clone();
+            let now = there.now().clone();
             assert_eq!(Fake { changes: Vec::new(), ..now }, found, "{applied} {intent}");
         }
     }
@@ -386,10 +375,10 @@ fn undo_asks_about_options_of_a_manual_connection() {
         "{error}"
     );
     assert_eq!(undo(OnConflict::Keep).unwrap(), Undone::Kept);
-    assert_eq!(there.0.lock().unwrap().net, configured(), "undo asked and changed nothing");
+    assert_eq!(there.now().net, configured(), "undo asked and changed nothing");
     assert_eq!(undo(OnConflict::Restore).unwrap(), Undone::Restored);
-    assert_eq!(there.0.lock().unwrap().net["protocol"], "B");
-    assert_eq!(there.0.lock().unwrap().net["ko-count"], "3");
+    assert_eq!(there.now().net["protocol"], "B");
+    assert_eq!(there.now().net["ko-count"], "3");
     assert_eq!(undo(OnConflict::Ask).unwrap(), Undone::Restored, "nothing is left to ask");
 }
 
@@ -401,11 +390,11 @@ fn a_protocol_without_prior_value_is_undone_by_disconnecting() {
     for step in &steps {
         step.apply(&node, &Stop::new()).unwrap();
     }
-    assert_eq!(there.0.lock().unwrap().net["protocol"], "A");
+    assert_eq!(there.now().net["protocol"], "A");
     for step in steps.iter().rev() {
         step.undo_on(&node, OnConflict::Ask, &Stop::new()).unwrap();
     }
-    assert!(!there.0.lock().unwrap().connected);
+    assert!(!there.now().connected);
 }
 
 #[test]
@@ -422,12 +411,12 @@ fn a_reboot_removes_every_change() {
         (Fake { up: false, ..Fake::new() }, [kept, kept, kept]),
     ] {
         let (node, there) = self::node(there);
-        let before = there.0.lock().unwrap().clone();
+        let before = there.now().clone();
         for (step, expected) in steps.iter().zip(expected).rev() {
             let undone = step.undo_on(&node, OnConflict::Ask, &Stop::new());
             assert_eq!(undone.unwrap(), expected, "{}", step.label());
         }
-        assert_eq!(*there.0.lock().unwrap(), before, "and nothing is changed");
+        assert_eq!(*there.now(), before, "and nothing is changed");
     }
 }
 
@@ -440,7 +429,7 @@ fn a_protocol_is_not_restored_without_its_connection() {
     node.disconnect("pgio").unwrap();
     let undone = ours.undo_on(&node, OnConflict::Ask, &Stop::new()).unwrap();
     assert_eq!(undone, Undone::Kept);
-    assert!(!there.0.lock().unwrap().connected);
+    assert!(!there.now().connected);
 }
 
 #[test]
@@ -449,7 +438,7 @@ fn undo_asks_about_changes_of_others() {
     let steps = journaled(&asked(true, Some("A")), &node);
     let ours = &steps[0];
     ours.apply(&node, &Stop::new()).unwrap();
-    there.0.lock().unwrap().net.insert("protocol".to_owned(), "B".to_owned());
+    there.now().net.insert("protocol".to_owned(), "B".to_owned());
     let error = ours.undo_on(&node, OnConflict::Ask, &Stop::new()).unwrap_err().to_string();
     assert!(
         error.starts_with(
@@ -458,9 +447,9 @@ fn undo_asks_about_changes_of_others() {
         "{error}"
     );
     assert_eq!(ours.undo_on(&node, OnConflict::Keep, &Stop::new()).unwrap(), Undone::Kept);
-    assert_eq!(there.0.lock().unwrap().net["protocol"], "B");
+    assert_eq!(there.now().net["protocol"], "B");
     assert_eq!(ours.undo_on(&node, OnConflict::Restore, &Stop::new()).unwrap(), Undone::Restored);
-    assert_eq!(there.0.lock().unwrap().net["protocol"], "C");
+    assert_eq!(there.now().net["protocol"], "C");
 }
 
 #[test]
@@ -488,7 +477,7 @@ fn the_peers_disk_is_in_the_layout_for_later_treatments() {
         description: "DRBD pgio".to_owned(),
         devices: vec!["/dev/sdb".to_owned()],
     };
-    assert_eq!(checks::replica(&asked(true, None), &peer).unwrap(), expected);
+    assert_eq!(replica(&asked(true, None), &peer).unwrap(), expected);
 }
 
 struct Nothing;
@@ -498,4 +487,189 @@ impl Exec for Nothing {
         let status = ExitStatus::from_raw(256);
         Ok(Output { status, stdout: "boot\n".to_owned(), stderr: String::new() })
     }
+}
+
+/// What is not in force, and what was found instead.
+fn broken(requested: &RequestedState, node: &Node, when: When, disks: Disks) -> Vec<String> {
+    let all = proof::read(requested, std::slice::from_ref(node), when, disks).into_iter();
+    all.filter(|e| !e.holds()).map(|e| format!("{}: {}", e.what, e.found)).collect()
+}
+
+#[test]
+fn evidence_is_read_from_both_nodes() {
+    let (node, there) = node(Fake::new());
+    let options = vec![("al-extents", "1237".to_owned())];
+    let requested = RequestedState { options, ..asked(true, Some("C")) };
+    let broken = || broken(&requested, &node, When::After, Disks::InSync);
+    assert!(broken().is_empty(), "{:?}", broken());
+    there.now().net.insert("protocol".to_owned(), "A".to_owned());
+    there.now().disk.insert("al-extents".to_owned(), "7".to_owned());
+    assert_eq!(
+        broken(),
+        [
+            "protocol of DRBD pgio on host db1: A",
+            "al-extents of /dev/drbd0 of DRBD pgio on host db1: 7"
+        ]
+    );
+    there.now().connected = false;
+    assert_eq!(broken()[0], "connection of DRBD pgio on host db1: StandAlone");
+    there.now().up = false;
+    assert!(broken()[0].contains("unreadable: DRBD resource `pgio` is not up on host db1"));
+}
+
+#[test]
+fn a_resync_counts_only_where_disks_must_be_in_sync() {
+    let (node, there) = node(Fake { resyncing: true, ..Fake::new() });
+    let broken = |disks| broken(&asked(true, Some("C")), &node, When::Before, disks);
+    let [disks] = &broken(Disks::InSync)[..] else { panic!() };
+    assert!(disks.starts_with("disks of DRBD pgio on host db1: "), "{disks}");
+    assert!(broken(Disks::Any).is_empty());
+    there.now().net.insert("protocol".to_owned(), "A".to_owned());
+    assert_eq!(broken(Disks::Any), ["protocol of DRBD pgio on host db1: A"]);
+}
+
+#[test]
+fn the_connection_of_a_resource_with_quorum_is_not_changed() {
+    let check = |quorum: &'static str, server: Fake, peer_is_alone: bool, requested: bool| {
+        let peer = Fake { connected: !peer_is_alone, role: "Secondary", ..Fake::new() };
+        let nodes = [node(Fake { quorum, ..server }).0, node(peer).0];
+        roles(&asked(requested, None), &nodes).map_err(|error| error.to_string())
+    };
+    let refused = |server: &Fake, peer_is_alone: bool, requested: bool| {
+        let why = check("majority", server.clone(), peer_is_alone, requested).unwrap_err();
+        assert!(why.starts_with("DRBD resource `pgio` has quorum majority on host db1"), "{why}");
+        assert_eq!(check("off", server.clone(), peer_is_alone, requested), Ok(()));
+    };
+    let (connected, alone) = (Fake::new(), Fake { connected: false, ..Fake::new() });
+    assert_eq!(check("majority", connected.clone(), false, true), Ok(()), "nothing to change");
+    assert_eq!(check("majority", alone.clone(), true, false), Ok(()), "nothing to change");
+    refused(&connected, false, false);
+    refused(&alone, false, true);
+    // The server's node waits already, and the peer is to connect.
+    refused(&Fake { refused: true, ..connected }, true, true);
+}
+
+const GOOD: (&str, &str, u64) = ("Connected", "Established", 20);
+
+fn trial_of(states: &[(&str, &str, u64)], change: impl Fn(&mut DrbdUse)) -> Trial {
+    let state = |(connection, replication, samples): &(&str, &str, u64)| DrbdState {
+        role: "Primary".to_owned(),
+        peer_role: "Secondary".to_owned(),
+        connection: (*connection).to_owned(),
+        replication: (*replication).to_owned(),
+        disk: "UpToDate".to_owned(),
+        peer_disk: "UpToDate".to_owned(),
+        protocol: Some("C".to_owned()),
+        samples: *samples,
+        ..DrbdState::default()
+    };
+    let mut drbd = DrbdUse { states: states.iter().map(state).collect(), ..DrbdUse::default() };
+    change(&mut drbd);
+    let host = HostUse { drbd: [("drbd0".to_owned(), drbd)].into(), ..HostUse::default() };
+    let device = Device { name: "drbd0".to_owned(), ..Device::default() };
+    let storage = Storage { host: "db1".to_owned(), devices: vec![device], ..Storage::default() };
+    let telemetry = Telemetry {
+        hosts: BTreeMap::from([("db1".to_owned(), host)]),
+        storage: vec![storage],
+        ..Telemetry::default()
+    };
+    Trial { telemetry: Some(telemetry), ..full_trial() }
+}
+
+#[test]
+fn the_samples_inside_the_window_are_judged() {
+    let (connected, alone) = (asked(true, Some("C")), asked(false, None));
+    let good = |change: fn(&mut DrbdUse)| trial_of(&[GOOD], change);
+    let and = |states| trial_of(&[GOOD, states], |_| ());
+    let full = |samples| {
+        trial_of(&[GOOD, ("Connected", "Established", samples)], |d| {
+            d.states[0].congested = Some(false);
+            d.states[1].congested = Some(true);
+        })
+    };
+    let apart = trial_of(&[("StandAlone", "Off", 20)], |d| d.out_of_sync_bytes_after = 1 << 30);
+    let unwatched = || Trial { telemetry: None, ..full_trial() };
+    // Verdicts on connection, loss and congestion.
+    for (case, requested, trial, expected) in [
+        ("good", &connected, good(|_| ()), &[Fine, Fine, Fine][..]),
+        ("taken away", &connected, and(("StandAlone", "Off", 1)), &[Invalid, Fine, Fine]),
+        ("lost", &connected, and(("Connecting", "Off", 1)), &[Fine, Warning, Fine]),
+        ("ahead", &connected, and(("Connected", "Ahead", 1)), &[Fine, Fine, Warning]),
+        ("grown", &connected, good(|d| d.out_of_sync_bytes_after = 4096), &[Fine, Warning, Fine]),
+        ("connected anew", &connected, good(|d| d.connected_anew = 1), &[Fine, Warning, Fine]),
+        (
+            "outdated",
+            &connected,
+            good(|d| d.states[0].peer_disk = "Outdated".to_owned()),
+            &[Fine, Warning, Fine],
+        ),
+        ("full once", &connected, full(1), &[Fine, Fine, Warning]),
+        ("full", &connected, full(9), &[Fine, Fine, Warning]),
+        ("alone", &alone, apart, &[Fine]),
+        ("other", &connected, good(|d| d.resource = Some("mail".to_owned())), &[Invalid]),
+        ("unwatched", &connected, unwatched(), &[Invalid]),
+        ("alone and unwatched", &alone, unwatched(), &[Invalid]),
+    ] {
+        let checks = proof::judge(requested, BufferReadings::default(), &trial);
+        let found: Vec<_> = checks.iter().map(|c| (c.id.as_str(), c.verdict)).collect();
+        let ids = ["drbd-connection", "drbd-connection-lost", "drbd-congested"];
+        let expected: Vec<_> = ids.into_iter().zip(expected.iter().copied()).collect();
+        assert_eq!(found, expected, "{case}");
+        if case == "lost" {
+            let text = "DRBD pgio: it was Connecting on `db1` in 1 sample";
+            assert_eq!(checks[1].message, text);
+        }
+    }
+    for requested in [asked(true, Some("A")), alone] {
+        let checks = proof::judge(&requested, BufferReadings::default(), &good(|_| ()));
+        assert_eq!(checks[0].verdict, Invalid, "{requested:?}");
+    }
+}
+
+/// Readings count, because DRBD 8.4 is sampled from /proc/drbd, which does not report congestion.
+#[test]
+fn a_full_buffer_is_counted_inside_the_window() {
+    let (node, there) = node(Fake::new());
+    let mut in_force = DrbdInForce {
+        requested: asked(true, Some("C")),
+        nodes: Arc::new([node]),
+        buffer: BufferReadings::default(),
+    };
+    let look = |in_force: &mut DrbdInForce, times: usize, congested: bool| {
+        there.now().congested = congested;
+        let evidence = in_context(|context| {
+            (0..times).flat_map(|_| in_force.verify(context, When::During)).collect::<Vec<_>>()
+        });
+        assert_eq!(evidence, [], "equal ones would be kept once");
+    };
+    let trial = trial_of(&[GOOD], |_| ());
+    let judged = |in_force: &DrbdInForce| {
+        let check = in_force.judge(&trial).remove(2);
+        (check.verdict, check.message)
+    };
+    look(&mut in_force, 18, false);
+    assert_eq!(judged(&in_force).0, Fine);
+    look(&mut in_force, 2, true);
+    let text = "the buffer to the peer of DRBD pgio was full in 2 of 20 readings";
+    assert_eq!(judged(&in_force), (Warning, text.to_owned()));
+    look(&mut in_force, 1, true);
+    assert_eq!(judged(&in_force).0, Warning);
+    // A reading that fails is not counted.
+    there.now().up = false;
+    look(&mut in_force, 5, true);
+    assert!(judged(&in_force).1.ends_with("3 of 21 readings"), "{}", judged(&in_force).1);
+    // The next trial begins with none.
+    in_context(|context| in_force.verify(context, When::Before));
+    assert!(judged(&in_force).1.contains("whether the buffer to it was full is unknown"));
+}
+
+#[test]
+fn an_unknown_buffer_matters_with_protocol_a() {
+    let verdict = |requested: &RequestedState, protocol: &str| {
+        let trial = trial_of(&[GOOD], |d| d.states[0].protocol = Some(protocol.to_owned()));
+        proof::judge(requested, BufferReadings::default(), &trial).remove(2).verdict
+    };
+    assert_eq!(verdict(&asked(true, Some("C")), "C"), Fine);
+    assert_eq!(verdict(&asked(true, Some("A")), "A"), Warning);
+    assert_eq!(verdict(&asked(true, None), "A"), Warning, "by its files");
 }

@@ -5,8 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::format::NewFileSystem;
-use super::format_step::{FormatStep, PROGRAMS};
+use super::format::{FormatStep, NewFileSystem, PROGRAMS};
 use super::mounts::Mounts;
 use super::tools::{self, KIND, Tools, wait_for_orphans};
 use crate::host::Host;
@@ -15,10 +14,9 @@ use crate::treatment::context::{Context, Machines, Moved};
 use crate::treatment::contract::{Cost, Declared, InForce, Prepared, Preview, Treatment};
 use crate::treatment::error::TreatmentError;
 use crate::treatment::journal::Journal;
-use crate::treatment::record::{Label, Record};
+use crate::treatment::other_steps;
 use crate::treatment::resource::{Resource, Touch};
-use crate::treatment::step::{OnConflict, Step, Undone, carry_out};
-use crate::treatment::stopped;
+use crate::treatment::step::{Label, OnConflict, Record, Step, Undone, carry_out};
 use pgio_results::model::{Evidence, When};
 
 const PURPOSE: &str = "a new file system";
@@ -123,7 +121,7 @@ impl Prepared for PreparedDataDirectoryMove {
     ) -> Result<Box<dyn InForce>, TreatmentError> {
         let host = context.host(None)?;
         let (format, copy, over) = self.steps(&host)?;
-        stopped::stop(context, journal, PURPOSE)?;
+        other_steps::stop_server(context, journal, PURPOSE)?;
         carry_out(journal, &format, || self.new.make(&host, &format))?;
         let tools = self.new.tools(&host)?;
         carry_out(journal, &copy, || copy.apply(&tools))?;

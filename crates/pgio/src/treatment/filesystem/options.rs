@@ -231,8 +231,8 @@ pub(super) fn parse(text: &str, file_system: Option<&str>) -> Result<Vec<Setting
 }
 
 fn find_setting(word: &str, fits: impl Fn(&Row) -> bool) -> Option<Setting> {
-    let of = |row: &'static Row| Some(Setting { row, word: row.canonical(word)? });
-    TABLE.iter().filter(|row| fits(row)).find_map(of)
+    let setting = |row: &'static Row| Some(Setting { row, word: row.canonical(word)? });
+    TABLE.iter().filter(|row| fits(row)).find_map(setting)
 }
 
 fn setting(word: &str, file_system: Option<&str>) -> Result<Setting, String> {

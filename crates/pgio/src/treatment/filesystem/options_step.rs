@@ -9,8 +9,7 @@ use crate::host::Host;
 use crate::host::exec::Exec;
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
-use crate::treatment::record::{Label, Record};
-use crate::treatment::step::{OnConflict, Step, Undone};
+use crate::treatment::step::{Label, OnConflict, Record, Step, Undone};
 
 pub(super) const PROGRAMS: &[&str] = &["mount", "umount"];
 pub(super) const PURPOSE: &str = "a mount option that a remount does not change";

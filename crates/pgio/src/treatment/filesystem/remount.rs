@@ -4,8 +4,7 @@
 //! the option. mount(8) always gets the whole list, so fstab has no influence; the resulting options
 //! are read from the kernel and compared. Next: [`super::options_step`] for the change and its undo.
 
-use super::mount_namespace;
-use super::mounts::{Mounted, Mounts, evidence, in_force};
+use super::mounts::{self, Mounted, Mounts, evidence, in_force};
 use super::options::{self, FILE_SYSTEMS, How, Setting, changes};
 use super::options_step::{OptionsStep, PROGRAMS, PURPOSE};
 use super::tools::{self, Tools};
@@ -15,10 +14,9 @@ use crate::treatment::context::{Context, Machines};
 use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment};
 use crate::treatment::error::TreatmentError;
 use crate::treatment::journal::Journal;
-use crate::treatment::record::Label;
+use crate::treatment::other_steps;
 use crate::treatment::resource::{Resource, Touch};
-use crate::treatment::step::carry_out_then_amend;
-use crate::treatment::stopped;
+use crate::treatment::step::{Label, carry_out_then_amend};
 use pgio_results::model::{Evidence, When};
 
 #[derive(Debug)]
@@ -115,7 +113,7 @@ impl Remount {
             return refused(why);
         }
         Tools::find(&host, &format!("to change the mount options of {}", mounted.point), PROGRAMS)?;
-        mount_namespace::check(&host, context, mounted)?;
+        mounts::check(&host, context, mounted)?;
         if place.by_mount() { self.check_umount(context, &host, mounts, mounted) } else { Ok(()) }
     }
 
@@ -164,12 +162,12 @@ impl Remount {
 
 impl Treatment for Remount {
     fn declared(&self) -> Declared {
-        let of = match &self.mount {
+        let what = match &self.mount {
             Some(point) => format!("of {point}"),
             None => "of the mount under the data directory".to_owned(),
         };
         let how = "by a remount, or by a stop of PostgreSQL, umount and mount if needed";
-        let intent = |s: &Setting| format!("{} {of} = {} {how}", s.name(), s.word);
+        let intent = |s: &Setting| format!("{} {what} = {} {how}", s.name(), s.word);
         Declared {
             changes: changes(&self.settings, self.mount.as_deref()).collect(),
             intents: self.settings.iter().map(intent).collect(),
@@ -225,7 +223,7 @@ impl Prepared for PreparedRemount {
         if !in_force(&mounted, &self.settings) {
             let mut step = self.step(&host, mounted)?;
             if step.by_mount {
-                stopped::stop(context, journal, PURPOSE)?;
+                other_steps::stop_server(context, journal, PURPOSE)?;
             }
             carry_out_then_amend(journal, &mut step, |step| {
                 step.apply(context)?;
@@ -277,8 +275,8 @@ pub(super) fn wider_effect(
     mounted: &Mounted,
     settings: &[Setting],
 ) -> Option<String> {
-    let of_all: Vec<Setting> = settings.iter().filter(|s| !s.is_per_mount()).cloned().collect();
-    if of_all.is_empty() {
+    let shared: Vec<Setting> = settings.iter().filter(|s| !s.is_per_mount()).cloned().collect();
+    if shared.is_empty() {
         return None;
     }
     let mut points: Vec<&str> = mounts.others_of(mounted).map(|m| m.point.as_str()).collect();
@@ -293,7 +291,7 @@ pub(super) fn wider_effect(
         [] => format!("of which only {} is mounted here", mounted.root),
         others => format!("which is mounted at {} too", others.join(", ")),
     };
-    let (options, point) = (options::list(&of_all), &mounted.point);
+    let (options, point) = (options::list(&shared), &mounted.point);
     Some(format!(
         "{options} would affect the whole file system, {further}: confirm by mount = \"{point}\""
     ))

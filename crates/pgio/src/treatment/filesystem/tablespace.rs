@@ -10,12 +10,11 @@
 //! that name, and on the same host it would write into the primary's. So servers that have either are
 //! refused.
 
-use super::format::NewFileSystem;
-use super::format_step::FormatStep;
+use super::format::{FormatStep, NewFileSystem};
 use super::tablespace_steps::{
     MountSpec, MoveStep, NAME, PlaceStep, TablespaceStep, database, location,
 };
-use super::{tools, trusted_path};
+use super::tools;
 use crate::dataset::tablespace;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
@@ -24,9 +23,8 @@ use crate::treatment::context::{Context, Machines, Moved};
 use crate::treatment::contract::{Cost, Declared, InForce, Prepared, Preview, Treatment};
 use crate::treatment::error::TreatmentError;
 use crate::treatment::journal::Journal;
-use crate::treatment::record::Label;
 use crate::treatment::resource::{Resource, Touch};
-use crate::treatment::step::carry_out;
+use crate::treatment::step::{Label, carry_out};
 use pgio_results::model::{Evidence, When};
 
 /// Prints whether a path exists, and the real path of the directory above it.
@@ -69,8 +67,8 @@ impl Tablespace {
         }
         let parent = point.rsplit_once('/').map_or("", |(parent, _)| parent);
         match output.lines().find_map(|line| line.strip_prefix("parent ")) {
-            Some("/") if parent.is_empty() => trusted_path::check(host, name, point),
-            Some(real) if real == parent => trusted_path::check(host, name, point),
+            Some("/") if parent.is_empty() => tools::check_mount_point(host, name, point),
+            Some(real) if real == parent => tools::check_mount_point(host, name, point),
             // The kernel shows mounts by their real paths.
             Some(real) => Err(TreatmentError::Refused(format!(
                 "{parent} on host {name} is a symbolic link or contains one: use tablespace = \"{real}{}\"",

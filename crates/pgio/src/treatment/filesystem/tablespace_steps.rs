@@ -2,10 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::format_step::{PROGRAMS, find_device_of, holds};
+use super::format::{PROGRAMS, find_device_of, holds};
 use super::mounts::Mounts;
-use super::tools::{KIND, Tools, is_mount_of, wait_for_orphans};
-use super::trusted_path;
+use super::tools::{self, KIND, Tools, is_mount_of, wait_for_orphans};
 use crate::dataset::tablespace::{self, Relation};
 use crate::host::Host;
 use crate::host::exec::Exec;
@@ -13,8 +12,7 @@ use crate::pg::quote::{identifier, literal};
 use crate::pg::words;
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
-use crate::treatment::record::{Label, Record};
-use crate::treatment::step::{OnConflict, Step, Undone};
+use crate::treatment::step::{Label, OnConflict, Record, Step, Undone};
 
 /// The tablespace's name while a condition is in force.
 pub(super) const NAME: &str = "pgio_filesystem";
@@ -245,7 +243,7 @@ fn remount_after_reboot(
             host.name()
         )));
     };
-    trusted_path::check(host, host.name(), point).map_err(|error| {
+    tools::check_mount_point(host, host.name(), point).map_err(|error| {
         TreatmentError::Refused(format!(
             "{}; mount {device} there by hand, then rerun `pgio undo`",
             words::sentence(&error)

@@ -4,44 +4,35 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use toml::Table;
-
 use super::mounts::{Mounted, Mounts};
 use super::options_step::Found;
 use super::*;
 use crate::host::signature::BlockDevice;
 use crate::host::{Host, LOCAL};
-use crate::treatment::record::Label;
-use crate::treatment::step::Step;
-use crate::treatment::step::{OnConflict, Undone};
-use crate::treatment::test_support::{in_context, in_words};
-
-fn parsed(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
-    let table: Table = format!("filesystem = {body}").parse().unwrap();
-    let body = table["filesystem"].clone();
-    parse(&TreatmentSpec { kind: "filesystem".to_owned(), body, line: 7 })
-}
+use crate::treatment::step::{Label, OnConflict, Step, Undone};
+use crate::treatment::test_support::{assert_refused, described, in_context};
 
 #[test]
 fn parsed_bodies_declare_their_changes() {
-    let options = parsed("{ options = \"sync,barrier=0\" }").unwrap();
-    assert_eq!(
-        in_words(options.as_ref()),
-        ["mount option sync = sync", "mount option barrier = nobarrier"]
-    );
-    let body = "{ device = \"/dev/loop7\", type = \"ext4\", mkfs = [\"-O\", \"^has_journal\"], options = \"noatime\", allow_format = true }";
-    assert_eq!(
-        in_words(parsed(body).unwrap().as_ref()),
-        [
-            "mount of the data directory = ext4 (mkfs -O ^has_journal) on /dev/loop7",
-            "mount option atime = noatime"
-        ]
-    );
-    let body = "{ device = \"/dev/loop7\", type = \"xfs\", tablespace = \"/srv/pgio\", allow_format = true }";
-    assert_eq!(
-        in_words(parsed(body).unwrap().as_ref()),
-        ["tablespace of the data set = xfs on /dev/loop7"]
-    );
+    for (body, changes) in [
+        (
+            "{ options = 'sync,barrier=0' }",
+            &["mount option sync = sync", "mount option barrier = nobarrier"][..],
+        ),
+        (
+            "{ device = '/dev/loop7', type = 'ext4', mkfs = ['-O', '^has_journal'], options = 'noatime', allow_format = true }",
+            &[
+                "mount of the data directory = ext4 (mkfs -O ^has_journal) on /dev/loop7",
+                "mount option atime = noatime",
+            ],
+        ),
+        (
+            "{ device = '/dev/loop7', type = 'xfs', tablespace = '/srv/pgio', allow_format = true }",
+            &["tablespace of the data set = xfs on /dev/loop7"],
+        ),
+    ] {
+        assert_eq!(described("filesystem", body).unwrap(), changes);
+    }
 }
 
 #[test]
@@ -56,51 +47,43 @@ fn the_directory_of_a_tablespace_is_a_plain_path() {
 
 #[test]
 fn errors_name_line_and_key_of_the_file() {
-    for (body, expected) in [
+    let cases = [
         ("\"sync\"", "line 7: filesystem: must be a table, such as { options = \"barrier=0\" }"),
         (
-            "{ option = \"sync\" }",
+            "{ option = 'sync' }",
             "filesystem.option: is an unknown key; the nearest valid one is `options`",
         ),
         ("{}", "line 7: filesystem.options: is missing"),
-        ("{ options = \"nosuch\" }", "line 7: filesystem.options: pgio cannot restore `nosuch`"),
-        ("{ options = \"sync\", type = \"xfs\" }", "filesystem.type: requires device"),
+        ("{ options = 'nosuch' }", "line 7: filesystem.options: pgio cannot restore `nosuch`"),
+        ("{ options = 'sync', type = 'xfs' }", "filesystem.type: requires device"),
+        ("{ options = 'sync', mount = 'srv' }", "filesystem.mount: must be the path of a mount"),
+        ("{ device = 'loop7' }", "filesystem.device: must be a path in /dev"),
+        ("{ device = '/dev/loop7' }", "filesystem.type: is missing"),
         (
-            "{ options = \"sync\", mount = \"srv\" }",
-            "filesystem.mount: must be the path of a mount",
-        ),
-        ("{ device = \"loop7\" }", "filesystem.device: must be a path in /dev"),
-        ("{ device = \"/dev/loop7\" }", "filesystem.type: is missing"),
-        (
-            "{ device = \"/dev/loop7\", type = \"ext3\" }",
+            "{ device = '/dev/loop7', type = 'ext3' }",
             "filesystem.type: cannot be `ext3`; the nearest valid one is `ext4`",
         ),
-        ("{ device = \"/dev/loop7\", type = \"xfs\" }", "filesystem.allow_format: must be true"),
+        ("{ device = '/dev/loop7', type = 'xfs' }", "filesystem.allow_format: must be true"),
         (
-            "{ device = \"/dev/loop7\", type = \"xfs\", allow_format = false }",
+            "{ device = '/dev/loop7', type = 'xfs', allow_format = false }",
             "filesystem.allow_format: must be true",
         ),
         (
-            "{ device = \"/dev/loop7\", type = \"xfs\", allow_format = true, options = \"barrier=0\" }",
+            "{ device = '/dev/loop7', type = 'xfs', allow_format = true, options = 'barrier=0' }",
             "since Linux 4.19",
         ),
         (
-            "{ device = \"/dev/loop7\", type = \"btrfs\", allow_format = true, mkfs = [\"/dev/sda\"] }",
+            "{ device = '/dev/loop7', type = 'btrfs', allow_format = true, mkfs = ['/dev/sda'] }",
             "filesystem.mkfs: `/dev/sda` names a device",
         ),
+        ("{ device = '/dev/loop7', mount = '/srv' }", "filesystem.mount: conflicts with device"),
+        ("{ options = 'sync', tablespace = '/srv' }", "filesystem.tablespace: requires device"),
         (
-            "{ device = \"/dev/loop7\", mount = \"/srv\" }",
-            "filesystem.mount: conflicts with device",
-        ),
-        ("{ options = \"sync\", tablespace = \"/srv\" }", "filesystem.tablespace: requires device"),
-        (
-            "{ device = \"/dev/loop7\", type = \"xfs\", allow_format = true, tablespace = \"srv\" }",
+            "{ device = '/dev/loop7', type = 'xfs', allow_format = true, tablespace = 'srv' }",
             "filesystem.tablespace: must be the path of a new directory",
         ),
-    ] {
-        let message = parsed(body).map(drop).unwrap_err().to_string();
-        assert!(message.contains(expected) && message.contains("line 7"), "{body}: {message}");
-    }
+    ];
+    assert_refused("filesystem", &cases);
 }
 
 #[test]
@@ -167,7 +150,7 @@ fn a_device_without_a_signature_is_restored_only_if_unused() {
         BlockDevice { uses: vec!["the kernel or a program has it open".into()], ..idle.clone() };
     let hidden = BlockDevice { unreadable: Some("Permission denied".into()), ..idle.clone() };
     let undo = |device: &BlockDevice, on_conflict| {
-        format_step::undo_without_signature("db", device, on_conflict)
+        format::undo_without_signature("db", device, on_conflict)
     };
     for on_conflict in [OnConflict::Ask, OnConflict::Keep, OnConflict::Restore] {
         assert_eq!(undo(&idle, on_conflict).unwrap(), Undone::Restored);

@@ -4,9 +4,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::mounts::{Mounted, Mounts};
-use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::{Capability, Prefix, Rights};
+use crate::host::{Host, own_dir};
 use crate::pg::server::{self, DIRECTORIES_GRANT};
 use crate::pg::words;
 use crate::treatment::context::Context;
@@ -201,4 +201,76 @@ pub(super) fn server_directories(
         paths.join(", "),
         host.name()
     )))
+}
+
+/// Prints this user, then owner, mode and path of each directory above a path without symbolic links.
+const ABOVE_SCRIPT: &str = r#"id -u
+above=$1
+while [ "$above" ]; do
+    above=${above%/*}
+    stat -c '%u %a %n' -- "${above:-/}" || exit 1
+done"#;
+
+const ABOVE_LIMIT: Duration = Duration::from_secs(30);
+
+/// Refuses a path that another user could redirect; `host` is its name.
+pub(super) fn check_mount_point(
+    exec: &dyn Exec,
+    host: &str,
+    point: &str,
+) -> Result<(), TreatmentError> {
+    let line = CommandLine::new("sh").args(["-c", ABOVE_SCRIPT, "sh", point]).timeout(ABOVE_LIMIT);
+    match untrusted(&exec.run(&line)?) {
+        None => Ok(()),
+        Some(why) => Err(TreatmentError::Refused(format!(
+            "root must not mount at {point} on host {host}: {why}, so another user could put a link in its place; use a directory below one of root's, such as /srv/pgio or /mnt/pgio"
+        ))),
+    }
+}
+
+/// What another user may replace.
+fn untrusted(text: &str) -> Option<String> {
+    let mut lines = text.lines();
+    let this: Option<u32> = lines.next().and_then(|line| line.parse().ok());
+    lines.find_map(|line| {
+        let mut words = line.splitn(3, ' ');
+        let owner: Option<u32> = words.next().and_then(|word| word.parse().ok());
+        let mode = words.next().and_then(|word| u32::from_str_radix(word, 8).ok());
+        let path = words.next().unwrap_or(line);
+        let (Some(owner), Some(mode)) = (owner, mode) else {
+            return Some(format!("the owner of {path} is unknown"));
+        };
+        if owner != 0 && Some(owner) != this {
+            return Some(format!("{path} belongs to user {owner}"));
+        }
+        let is_open = own_dir::others_may_replace_entries(mode);
+        is_open.then(|| format!("{path} is writable by other users (mode {mode:04o})"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::exec::Local;
+
+    #[test]
+    fn a_directory_that_another_user_may_replace_is_not_trusted() {
+        assert_eq!(untrusted("0\n0 755 /srv\n0 755 /\n"), None);
+        assert_eq!(untrusted("0\n0 1777 /tmp\n0 755 /\n"), None);
+        assert_eq!(untrusted("1000\n1000 700 /home/a b\n0 755 /home\n0 755 /\n"), None);
+        let debian = untrusted("0\n114 755 /var/lib/postgresql\n0 755 /var/lib\n");
+        assert_eq!(debian.unwrap(), "/var/lib/postgresql belongs to user 114");
+        let why = untrusted("0\n0 775 /srv\n0 755 /\n").unwrap();
+        assert_eq!(why, "/srv is writable by other users (mode 0775)");
+        assert!(untrusted("0\nwhat\n").is_some());
+    }
+
+    #[test]
+    fn the_script_lists_every_directory_above_the_path() {
+        let line = CommandLine::new("sh").args(["-c", ABOVE_SCRIPT, "sh", "/proc/sys/new"]);
+        let text = Local.run(&line).unwrap();
+        let paths: Vec<&str> =
+            text.lines().skip(1).filter_map(|line| line.splitn(3, ' ').nth(2)).collect();
+        assert_eq!(paths, ["/proc/sys", "/proc", "/"]);
+    }
 }

@@ -10,8 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::proof;
-use super::qdisc::{self, HANDLE, Root};
-use super::shape::{End, LinkSettings};
+use super::qdisc::{self, End, HANDLE, LinkSettings, Root};
 use super::survey::{
     carries_our_connection, check_end, interface_to, own_kinds, restored_kinds, root_of,
     round_trip, tc,
@@ -24,9 +23,8 @@ use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment
 use crate::treatment::error::TreatmentError;
 use crate::treatment::guard::{Guard, Mark, Script, end_leftover_guard};
 use crate::treatment::journal::Journal;
-use crate::treatment::record::{Label, Record};
 use crate::treatment::resource::{Resource, Touch};
-use crate::treatment::step::{OnConflict, Step, Undone, carry_out};
+use crate::treatment::step::{Label, OnConflict, Record, Step, Undone, carry_out};
 use pgio_results::change::{Change, Subject};
 use pgio_results::model::{Check, Evidence, Trial, When};
 
@@ -185,8 +183,8 @@ impl Netem {
         self.ends.iter().map(one).collect()
     }
 
-    /// The least growth of the round trip to the address of this end. A single address is that of the other
-    /// end; several addresses may be those of several links.
+    /// The least growth of the round trip to the address of this end. A single address is the other
+    /// end's; several addresses may belong to several links.
     fn expected_growth(&self, end: &End) -> Duration {
         match self.ends.iter().filter(|end| end.ping.is_some()).count() {
             0 | 1 => self.ends.iter().map(|end| end.shape.least_delay()).sum(),
@@ -288,11 +286,11 @@ impl Treatment for Netem {
     }
 
     fn touches(&self, context: &mut Context<'_>) -> Result<Vec<Touch>, TreatmentError> {
-        let of = |end: &End| {
+        let end_evidence = |end: &End| {
             let host = context.host(end.host.as_deref())?;
             Ok(Touch::Resource(Resource::on(&host, format!("interface {}", end.interface))))
         };
-        self.ends.iter().map(of).collect()
+        self.ends.iter().map(end_evidence).collect()
     }
 
     /// The same as `check`, which does not ask the server anything.

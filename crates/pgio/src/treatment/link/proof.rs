@@ -4,7 +4,7 @@
 //! [`super::netem`] reads the evidence that netem is present; replication may use another interface
 //! nevertheless. A warning at most: a condition without replication may have the same link.
 
-use super::shape::{End, LinkSettings};
+use super::qdisc::{End, LinkSettings};
 use pgio_results::model::{Check, Trial, When};
 use pgio_results::thresholds::LINK_PACKETS_PER_SECOND;
 
@@ -123,8 +123,12 @@ mod tests {
     #[test]
     fn a_round_trip_proves_both_ends_and_a_single_end_is_a_warning() {
         let ends = [end("a", delay(), Some("10.0.0.2")), end("b", delay(), None)];
-        let of = |place: &str| (CheckVerdict::Ok, format!("9000 packets passed {place} in 15 s"));
-        assert_eq!(verdicts(&trial(&ends, 9000), &ends), [of("eth1 on a"), of("eth1 on b")]);
+        let proved =
+            |place: &str| (CheckVerdict::Ok, format!("9000 packets passed {place} in 15 s"));
+        assert_eq!(
+            verdicts(&trial(&ends, 9000), &ends),
+            [proved("eth1 on a"), proved("eth1 on b")]
+        );
         let ends = [end("a", delay(), None)];
         let found = verdicts(&trial(&ends, 9000), &ends);
         assert_eq!(found[0].0, CheckVerdict::Warning);

@@ -5,12 +5,10 @@
 
 use std::time::Duration;
 
-use super::qdisc::{self, Root};
-use super::shape::{End, LinkSettings};
-use crate::host::Host;
-use crate::host::HostError;
+use super::qdisc::{self, End, LinkSettings, Root};
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::Rights;
+use crate::host::{Host, HostError};
 use crate::treatment::error::TreatmentError;
 use pgio_results::units::link::exact_delay;
 

@@ -3,26 +3,24 @@
 //! Its primary_conninfo points at the socket of the relay; ALTER SYSTEM RESET undoes that.
 //! The change ends with the cluster, so nothing is journaled on disk.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use postgres::Client;
 
 use super::netem::KIND;
+use super::qdisc::LinkSettings;
 use super::relay::{Impairment, Relay};
-use super::shape::LinkSettings;
 use crate::pg::quote::literal;
 use crate::pg::session;
 use crate::treatment::context::{Context, Pair};
 use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, failed_reading};
 use crate::treatment::error::TreatmentError;
 use crate::treatment::journal::Journal;
-use crate::treatment::record::{Label, Record};
 use crate::treatment::resource::Touch;
-use crate::treatment::step::{OnConflict, Step, Undone, carry_out};
+use crate::treatment::step::{Label, OnConflict, Record, Step, Undone, carry_out};
 use pgio_results::change::{Change, Subject};
 use pgio_results::files::Directory;
 use pgio_results::model::{Evidence, When};
@@ -32,7 +30,7 @@ const HOW: &str = "by a relay in pgio, each way";
 
 const LABEL: &str = "primary_conninfo of the standby";
 
-/// The relay's directory below that of the cluster.
+/// The relay's directory below the cluster's.
 const RELAY: &str = "relay";
 
 /// How long the standby may take to stream again after its primary_conninfo changed.
@@ -110,7 +108,7 @@ fn pair(context: &Context<'_>) -> Result<Pair, TreatmentError> {
     })
 }
 
-/// Sets the standby's primary_conninfo; none: that of its own configuration.
+/// Sets the standby's primary_conninfo; none: from its own configuration.
 fn set_primary_conninfo(
     standby: &mut Client,
     conninfo: Option<&str>,

@@ -43,7 +43,7 @@ impl RequestedSettings {
     }
 
     /// All levels but `local` and `off` wait for a standby if one is configured. A level that the
-    /// condition does not set is that of a new session.
+    /// condition does not set is a new session's.
     pub(super) fn may_wait_for_standby(&self, client: &mut Client) -> Result<bool, TreatmentError> {
         let mut by_default = || {
             client

@@ -2,9 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::auto_conf::AutoConf;
-use super::in_force::is_in_force;
-use super::list::same_line;
+use super::list::{AutoConf, is_in_force, same_line};
 use super::setting::{
     Route, alter_system, auto_conf, describe_setting, overrides_files, pending_restart, reload,
     route, wait_for,
@@ -14,8 +12,7 @@ use crate::pg::secrets::quoted;
 use crate::pg::values::{SettingDescription, is_current_value};
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
-use crate::treatment::record::{Label, Record};
-use crate::treatment::step::{OnConflict, Step, Undone};
+use crate::treatment::step::{Label, OnConflict, Record, Step, Undone};
 
 pub(super) const KIND: &str = "postgres";
 

@@ -14,8 +14,7 @@ use crate::host::exec::{CommandLine, Exec};
 use crate::pg::values::{SettingDescription, is_current_value};
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
-use crate::treatment::record::{Label, Record};
-use crate::treatment::step::{OnConflict, Step, Undone};
+use crate::treatment::step::{Label, OnConflict, Record, Step, Undone};
 use pgio_connect::interrupt;
 
 const FSYNC: &str = "fsync";

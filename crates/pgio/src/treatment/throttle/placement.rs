@@ -5,19 +5,17 @@
 
 use std::path::{Path, PathBuf};
 
-use super::limits::Limits;
 use super::steps::{self, Change, GroupChange, LimitChange, ThrottleStep};
-use super::{replica_disk, server_disk};
-use crate::host::Host;
+use super::{Limits, disks};
 use crate::host::blkio::{self, Controller, DeviceLimits, Limit, Version};
 use crate::host::exec::{CommandLine, Exec};
-use crate::host::proc::pid_stat;
 use crate::host::rights::{Capability, check_writable};
 use crate::host::storage::{self, WholeDisk};
+use crate::host::{Host, proc};
 use crate::pg;
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
-use crate::treatment::record::Label;
+use crate::treatment::step::Label;
 
 const PURPOSE: &str = "a throttle";
 
@@ -163,11 +161,11 @@ impl Placement {
             )));
         }
         if self.is_server_host {
-            server_disk::check(name, &self.disk, device, context)?;
+            disks::check_server_disk(name, &self.disk, device, context)?;
         }
         let host = context.host(Some(name))?;
         if !self.is_server_host {
-            replica_disk::check(&host, &self.disk, device, &context.layout.replicas)?;
+            disks::check(&host, &self.disk, device, &context.layout.replicas)?;
         }
         let closed = self.closed_groups(context)?;
         let mut files: Vec<PathBuf> = if closed.is_empty() {
@@ -281,7 +279,7 @@ impl Postmaster {
         };
         let first = host.output(&pg::postmaster_of(backend))?.stdout;
         let stat = CommandLine::new("cat").arg(format!("/proc/{}/stat", first.trim()));
-        let first = pid_stat::parse(&host.output(&stat)?.stdout).ok_or_else(unknown)?;
+        let first = proc::parse_process(&host.output(&stat)?.stdout).ok_or_else(unknown)?;
         let current_group = controller.group_of(host, first.pid)?.ok_or_else(unknown)?;
         let target_group = match controller.version {
             Version::V1 => "/".to_owned(),
@@ -319,7 +317,7 @@ fn groups_above(mount_point: &Path, group: &Path) -> Vec<PathBuf> {
     way
 }
 
-/// The checks of rights that need no server: those of cgroup v1.
+/// The checks of rights that need no server, with cgroup v1.
 pub(super) fn check_rights(host: &Host, limits: &Limits) -> Result<(), TreatmentError> {
     let found = blkio::find(host)?.filter(|c| c.version == Version::V1);
     let Some(controller) = found else { return Ok(()) };

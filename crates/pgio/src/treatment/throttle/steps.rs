@@ -7,14 +7,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::host::Host;
 use crate::host::blkio::{self, Controller, DeviceLimits, Limit};
 use crate::host::exec::{CommandLine, Exec, ExecError};
-use crate::host::proc::pid_stat;
+use crate::host::{Host, proc};
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
-use crate::treatment::record::{Label, Record};
-use crate::treatment::step::{OnConflict, Step, Undone};
+use crate::treatment::step::{Label, OnConflict, Record, Step, Undone};
 
 pub(super) const KIND: &str = "throttle";
 
@@ -197,7 +195,7 @@ pub(super) fn undo_pass_on(exec: &dyn Exec, group: &Path) -> Result<Undone, Trea
 /// The start time of a process; `None` without one of this number.
 fn start_ticks(exec: &dyn Exec, pid: i32) -> Result<Option<u64>, ExecError> {
     let stat = exec.output(&CommandLine::new("cat").arg(format!("/proc/{pid}/stat")))?;
-    Ok(pid_stat::parse(&stat.stdout).map(|process| process.started_ticks))
+    Ok(proc::parse_process(&stat.stdout).map(|process| process.started_ticks))
 }
 
 /// Returns whether a group of v2 passes the controller on; none if the group no longer exists.

@@ -2,67 +2,52 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::judge::{Device, judge};
 use super::steps::{
     self, Change, GroupChange, LimitChange, nearest_existing, undo_pass_on, used_below,
 };
-use super::*;
+use super::{Device, judge_limits, *};
 use crate::host::blkio::{Controller, DeviceLimits, Version};
 use crate::host::exec::{CommandLine, Exec, ExecError, Local, Output};
-use crate::treatment::record::{Label, Record};
-use crate::treatment::step::{Step, Undone};
-use crate::treatment::test_support::in_words;
+use crate::treatment::step::{Label, Record, Step, Undone};
+use crate::treatment::test_support::{assert_refused, described};
 use pgio_results::CheckVerdict;
 use pgio_results::model::Window;
 use pgio_results::telemetry::{DeviceUse, HostUse, Telemetry};
 
-fn parsed(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
-    let table: toml::Table = format!("throttle = {body}").parse().unwrap();
-    let spec =
-        TreatmentSpec { kind: KIND.name.to_owned(), body: table["throttle"].clone(), line: 9 };
-    parse(&spec)
-}
-
 #[test]
 fn throttle_describes_each_limit_with_device_and_host() {
-    let throttle =
-        parsed("{ device = \"/dev/sdb\", write_iops = 500, read_bytes = \"10M\", host = \"db2\" }");
-    let text = in_words(throttle.unwrap().as_ref());
-    assert_eq!(
-        text,
-        ["write_iops of /dev/sdb on db2 = 500", "read_bytes of /dev/sdb on db2 = 10M"]
-    );
+    let body = "{ device = '/dev/sdb', write_iops = 500, read_bytes = '10M', host = 'db2' }";
+    let expected = ["write_iops of /dev/sdb on db2 = 500", "read_bytes of /dev/sdb on db2 = 10M"];
+    assert_eq!(described("throttle", body).unwrap(), expected);
 }
 
 #[test]
 fn errors_of_limits_name_line_and_key() {
-    for (body, expected) in [
-        ("500", "line 9: throttle: must be a table, such as { device = \"/dev/sdb\""),
-        ("{ write_iops = 500 }", "line 9: throttle.device: is missing: the block device"),
-        ("{ device = \"sdb\", write_iops = 500 }", "must be a path in /dev, not \"sdb\""),
-        ("{ device = \"/dev/sdb\" }", "line 9: throttle: limits nothing: add one of read_iops,"),
+    let cases = [
+        ("500", "line 7: throttle: must be a table, such as { device = \"/dev/sdb\""),
+        ("{ write_iops = 500 }", "line 7: throttle.device: is missing: the block device"),
+        ("{ device = 'sdb', write_iops = 500 }", "must be a path in /dev, not \"sdb\""),
+        ("{ device = '/dev/sdb' }", "line 7: throttle: limits nothing: add one of read_iops,"),
         (
-            "{ device = \"/dev/sdb\", write_iop = 500 }",
+            "{ device = '/dev/sdb', write_iop = 500 }",
             "throttle.write_iop: is an unknown key; the nearest valid one is `write_iops`",
         ),
-        ("{ device = \"/dev/sdb\", write_iops = 0 }", "throttle.write_iops: must be at least 10"),
-        ("{ device = \"/dev/sdb\", read_iops = 9 }", "0 means no limit"),
+        ("{ device = '/dev/sdb', write_iops = 0 }", "throttle.write_iops: must be at least 10"),
+        ("{ device = '/dev/sdb', read_iops = 9 }", "0 means no limit"),
         (
-            "{ device = \"/dev/sdb\", write_bytes = \"512K\" }",
+            "{ device = '/dev/sdb', write_bytes = '512K' }",
             "throttle.write_bytes: must be at least 1M",
         ),
         (
-            "{ device = \"/dev/sdb\", read_iops = 99, scope = \"rot\" }",
+            "{ device = '/dev/sdb', read_iops = 99, scope = 'rot' }",
             "throttle.scope: cannot be `rot`; the nearest valid one is `root`",
         ),
         (
-            "{ device = \"/dev/sdb\", read_iops = 99, mount = \"/var\" }",
+            "{ device = '/dev/sdb', read_iops = 99, mount = '/var' }",
             "throttle.mount: can only be \"/\", which confirms",
         ),
-    ] {
-        let text = parsed(body).unwrap_err().to_string();
-        assert!(text.contains(expected), "{text}");
-    }
+    ];
+    assert_refused("throttle", &cases);
 }
 
 #[test]
@@ -190,7 +175,7 @@ fn verdict(limit: Limit, used: DeviceUse) -> (CheckVerdict, String) {
 
 fn verdict_by(version: Version, limit: Limit, used: DeviceUse) -> (CheckVerdict, String) {
     let device = Device { host: "db2", name: "sdb", version };
-    let checks = judge(&trial(used), device, &[(limit, 500)].into());
+    let checks = judge_limits(&trial(used), device, &[(limit, 500)].into());
     let [check] = checks.as_slice() else { panic!("{checks:?}") };
     assert_eq!(check.id, "throttle");
     (check.verdict, check.message.clone())
@@ -239,7 +224,7 @@ fn a_throttle_of_an_unobserved_device_is_invalid() {
     let unseen = Trial { telemetry: None, ..trial(DeviceUse::default()) };
     for (trial, name) in [(unseen, "sdb"), (trial(writes(500.0, 0.0)), "sdc")] {
         let device = Device { host: "db2", name, version: Version::V1 };
-        let checks = judge(&trial, device, &[(Limit::WriteIops, 500)].into());
+        let checks = judge_limits(&trial, device, &[(Limit::WriteIops, 500)].into());
         assert_eq!(checks[0].verdict, CheckVerdict::Invalid);
         assert!(checks[0].message.contains("was not observed"), "{checks:?}");
     }

@@ -14,8 +14,8 @@ use super::output::{Output, cause_of_failure};
 use super::programs::{SEARCH_PATH, without_shell};
 use crate::config::command::CommandSettings;
 use crate::host::command::quoted;
-use crate::host::error::HostError;
 use crate::host::exec::ExecError;
+use crate::host::machine::HostError;
 use crate::host::stop::Stop;
 use crate::host::{Host, Shell};
 
@@ -319,7 +319,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::host::test_support::await_end;
+    use crate::host::shell::await_end;
 
     fn job(argv: &[&str]) -> Job {
         let argv = argv.iter().map(|a| (*a).to_owned()).collect();

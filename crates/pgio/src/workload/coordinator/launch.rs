@@ -17,7 +17,7 @@ pub use super::kubernetes::manifest;
 use crate::config::drivers::{DriverEngine, DriverSpec};
 use crate::host::command::CommandLine;
 use crate::host::exec::{SpawnOptions, own_stderr, spawn};
-use crate::host::proc::pid_stat;
+use crate::host::proc;
 use crate::workload::drivers::{DriverError, RANKS_VARIABLE, SLURM_RANK_VARIABLE};
 use pgio_link::{COORDINATOR_VARIABLE, LinkError, TOKEN_VARIABLE, Token};
 
@@ -332,7 +332,7 @@ fn parents() -> BTreeMap<i32, i32> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let stats = processes.filter_map(|entry| fs::read(entry.path().join("stat")).ok());
     stats
-        .filter_map(|stat| pid_stat::parse(&String::from_utf8_lossy(&stat)))
+        .filter_map(|stat| proc::parse_process(&String::from_utf8_lossy(&stat)))
         .map(|process| (process.pid, process.parent))
         .collect()
 }

@@ -11,8 +11,8 @@ use super::DeviceError;
 use super::fio::{self, FioResult, Job};
 use super::place::{Kind, Place};
 use crate::host::command::quoted;
-use crate::host::error::HostError;
 use crate::host::exec::ExecError;
+use crate::host::machine::HostError;
 use crate::host::stop::Stop;
 use crate::host::{Host, Shell};
 
@@ -137,7 +137,7 @@ fn find_cause(errors: &str, out: &str, status: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::test_support::await_end;
+    use crate::host::shell::await_end;
 
     /// Another process may have its number.
     #[test]

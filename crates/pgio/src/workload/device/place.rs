@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use super::{DeviceError, SMALLEST_REGION};
-use crate::host::drbd_disks;
+use crate::host::drbd;
 use crate::host::exec::{Exec, ExecError};
 use crate::host::signature::{self, BlockDevice, PathKind, Refusal};
 use pgio_results::units::human;
@@ -134,7 +134,7 @@ impl Place {
     /// Returns the refusal of a device that DRBD uses; files need no check, because DRBD uses only block devices.
     fn refusal_by_drbd(&self, exec: &dyn Exec, host: &str) -> Result<Option<Refusal>, ExecError> {
         match &self.kind {
-            Kind::Device(device) => drbd_disks::refusal(exec, host, device),
+            Kind::Device(device) => drbd::disks::refusal(exec, host, device),
             Kind::File(_) | Kind::Scratch => Ok(None),
         }
     }
