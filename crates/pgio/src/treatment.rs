@@ -32,12 +32,6 @@ mod test_support;
 mod throttle;
 mod undo_all;
 
-pub use self::kinds::{
-    Checked, Parsed, Treatments, changes, check_all, check_further_server, declared_value,
-    declares, parse_all, put_in_force, touched_before_check,
-};
-pub use self::resource::ChangedServer;
-pub use self::step::Record;
 pub use context::{
     AdminSession, Context, Control, Layout, Machines, Moved, Pair, Replica, UnreachableControl,
 };
@@ -45,10 +39,14 @@ pub use context::{
 pub(crate) use contract::failed_reading;
 pub use contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};
 pub use error::TreatmentError;
-pub use kinds::{KINDS, is_workload_table, names, parse, prior_of};
+pub use kinds::{
+    Checked, KINDS, Parsed, Treatments, changes, check_all, check_further_server, declared_value,
+    declares, is_workload_table, names, parse, parse_all, prior_of, put_in_force,
+    touched_before_check,
+};
 pub(crate) use postgres::SYNCHRONOUS;
-pub use resource::{Resource, Touch};
-pub use step::{OnConflict, RESTART_LEFT, REWRITTEN, Step, Undone};
+pub use resource::{ChangedServer, Resource, Touch};
+pub use step::{OnConflict, RESTART_LEFT, REWRITTEN, Record, Step, Undone};
 pub use undo_all::{Blocker, Remaining, Restored, UndoReport, Unreachable, undo_all};
 
 #[cfg(test)]

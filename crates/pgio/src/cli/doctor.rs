@@ -15,8 +15,6 @@ use super::flags::{ForDoctor, Source};
 use super::{connection, jobs, output};
 use crate::experiment::doctor::{Scope, Section, examine};
 
-pub use rendering::{DOCTOR_SCHEMA, DoctorDocument};
-
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exits with 0 if no check is invalid, else with 4.")]
 pub(super) struct Args {

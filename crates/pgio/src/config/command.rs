@@ -12,8 +12,6 @@ use super::keys::{Layer, Use};
 use super::kinds::WorkloadKind;
 use pgio_results::joint;
 
-pub use line::{Line, Template};
-
 /// The presets that ship with pgio: one table each, with the keys of a `[workload]`.
 pub const PRESETS: &str = include_str!("../../shipped/command-presets.toml");
 

@@ -30,34 +30,24 @@ use std::time::Duration;
 
 use toml::de::DeTable;
 
-use self::background::BackgroundSpec;
-use self::condition::Condition;
-use self::drivers::DriverKeys;
-use self::hosts::HostSpec;
-use self::rules::{Reset, Rules};
-use self::screening::ScreeningSpec;
 use self::section::{Document, Section};
-use self::target::Target;
-use self::workload::WorkloadSpec;
 use super::error::{ConfigError, nearest};
 use super::sections;
-use pgio_results::sweep::SweepKind;
 
-pub use self::axis::{AxisSpec, AxisValueSpec};
-pub use self::background::BackgroundSpec;
-pub use self::condition::{AA_SUFFIX, Condition, TreatmentSpec};
-pub use self::drivers::DriverKeys;
-pub use self::factor::FactorSpec;
-pub use self::hosts::HostSpec;
-pub use self::private::initdb_option_name;
-pub use self::private::{PrivateTarget, RESERVED_NAMES, StandbyTarget};
-pub use self::rules::{Checkpoint, Question, Reset, Rules, Weave};
-pub use self::screening::{DesignKind, ScreeningSpec};
-pub use self::size::Size;
-pub use self::sweep::{PointSpec, SweepKind};
-pub use self::target::{ControlMethod, SINGLE_TARGET, Target};
-pub use self::workload::WorkloadSpec;
 pub use super::kinds::WorkloadKind;
+pub use axis::{AxisSpec, AxisValueSpec};
+pub use background::BackgroundSpec;
+pub use condition::{AA_SUFFIX, Condition, TreatmentSpec};
+pub use drivers::DriverKeys;
+pub use factor::FactorSpec;
+pub use hosts::HostSpec;
+pub use private::{PrivateTarget, RESERVED_NAMES, StandbyTarget, initdb_option_name};
+pub use rules::{Checkpoint, Question, Reset, Rules, Weave};
+pub use screening::{DesignKind, ScreeningSpec};
+pub use size::Size;
+pub use sweep::{PointSpec, SweepKind};
+pub use target::{ControlMethod, SINGLE_TARGET, Target};
+pub use workload::WorkloadSpec;
 
 const SECTIONS: &[&str] = &[
     "experiment",

@@ -2,7 +2,7 @@
 //!
 //! A key is written `UPDATE_PCT` in pgio.conf, `update_pct` in an experiment file and
 //! `--update-pct` as a flag. All three parsers, the help and the documentation use this table;
-//! no other place describes a key. [`super::kinds`] and [`super::kinds`] list the names of the keys that each part of
+//! no other place describes a key. [`super::kinds`] lists the names of the keys that each part of
 //! pgio and each workload uses. The table must not decide which source has precedence: callers
 //! stack layers with [`Layer::over`], and [`super::resolve`] takes the result.
 //!

@@ -16,8 +16,7 @@ use pgio_results::units::layout::WIDEST_UPDATED;
 use pgio_results::units::{BLOCK_BYTES, Layout, Scale};
 
 pub use super::mail::resolve as resolve_mail;
-pub use super::slob::{Extent, SlobSettings};
-pub use super::slob::{Features, HotSpot, HotTable, KeyDistribution, Think};
+pub use super::slob::{Extent, Features, HotSpot, HotTable, KeyDistribution, SlobSettings, Think};
 
 /// Settings of the workload `commit`.
 #[derive(Debug, Clone, PartialEq, Eq)]

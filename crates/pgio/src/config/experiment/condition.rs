@@ -297,13 +297,13 @@ mod tests {
     const TARGETS: &str = "[targets.a]\nprivate = true\n[targets.b]\nprivate = true\n\
                            [targets.c]\nprivate = true\n";
 
-    fn read(text: &str) -> Result<Experiment, String> {
+    fn parsed(text: &str) -> Result<Experiment, String> {
         parse(text, "x.toml", "x", &["postgres"], &[]).map_err(|error| error.to_string())
     }
 
     fn with(head: &str, target: &str) -> Result<Experiment, String> {
         let work = "[workload]\nkind = 'commit'\n";
-        read(&format!("{head}{TARGETS}{work}[[condition]]\nname = 'all'\n{target}\n"))
+        parsed(&format!("{head}{TARGETS}{work}[[condition]]\nname = 'all'\n{target}\n"))
     }
 
     fn targets(e: &Experiment) -> Vec<&str> {
@@ -337,7 +337,7 @@ mod tests {
         assert!(error.contains("has no target; set target to one of a, b, c"), "{error}");
         let one = "[experiment]\ntogether = true\n[target]\nprivate = true\n[workload]\nkind = 'commit'\n\
                    [[condition]]\nname = 'a'\n";
-        let error = read(one).unwrap_err();
+        let error = parsed(one).unwrap_err();
         assert!(error.starts_with("x.toml:2: experiment.together: requires several"), "{error}");
     }
 
@@ -347,7 +347,7 @@ mod tests {
             "{TARGETS}[workload]\nkind = 'device'\n\
              [[condition]]\nname = 'all'\ntarget = ['a', 'b']\n"
         );
-        let error = read(&text).unwrap_err();
+        let error = parsed(&text).unwrap_err();
         assert!(error.contains("`device` cannot run on several targets"), "{error}");
     }
 }
