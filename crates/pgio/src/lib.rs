@@ -21,6 +21,12 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
+/// A table of cases for a test, each an input and what is expected of it.
+#[cfg(test)]
+macro_rules! cases {
+    ($($input:expr => $expected:expr;)*) => { [$(($input, $expected)),*] };
+}
+
 pub mod rng;
 
 pub mod config;

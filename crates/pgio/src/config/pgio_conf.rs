@@ -439,40 +439,26 @@ mod tests {
     fn wrong_lines_are_named_by_file_line_and_key() {
         // The line's number counts comments and blank lines.
         let error = |line: &str| error(&format!("# ours\n\nNUM_SCHEMAS=1\n{line}\nX=1G\"'"));
-        for (lines, message) in [
-            (
-                &["SCALE = 1G", "SCALE =1G", "SCALE= 1G"][..],
-                "SCALE: has spaces around `=`; write KEY=VALUE without spaces",
-            ),
-            (
-                &["DBNAME=my base", "DBNAME=a SCALE=1G", "DBNAME='a' b"],
-                "DBNAME: has several words; quote the value, or write the next setting on its own line",
-            ),
-            (
-                &["SCALE", "source other.conf", "if true; then", "=1", "1A=2", "A-B=1", "A+=1"],
-                "is not KEY=VALUE; write one setting per line, or # before a comment",
-            ),
-            (&["UPDATE_PCT=101"], "UPDATE_PCT: must be a whole number from 0 to 100, not `101`"),
-            (&["UPDATE_PCT=ten"], "UPDATE_PCT: must be a whole number from 0 to 100, not `ten`"),
-            (&["UPDATE_PCT="], "UPDATE_PCT: has no value; it must be a whole number from 0 to 100"),
-            (
-                &["NUM_SCHEMAS=8193"],
-                "NUM_SCHEMAS: must be a whole number from 1 to 8192, not `8193`",
-            ),
-            (&["NUM_THREADS=0"], "NUM_THREADS: must be a whole number from 1 to 10000, not `0`"),
-            (&["WORK_UNIT=0"], "WORK_UNIT: must be a whole number of at least 1, not `0`"),
-            (
-                &["RUN_TIME=0"],
-                "RUN_TIME: must be a duration above zero such as 500ms, 2s or 10m, at most 720h, not `0`",
-            ),
-            (&["CREATE_BASE_TABLE=1"], "CREATE_BASE_TABLE: must be TRUE or FALSE, not `1`"),
-            (&["DBNAME=\"\""], "DBNAME: has no value; it must be a non-empty string"),
-            (
-                &["SCALE=12X"],
-                "SCALE: `12X` is not a size: use N blocks of 8 kB or NM, NG, NT (25600 and 200M are the \
-                 same), at least 1024 blocks (8M)",
-            ),
-        ] {
+        for (lines, message) in cases! {
+            &["SCALE = 1G", "SCALE =1G", "SCALE= 1G"][..]
+                => "SCALE: has spaces around `=`; write KEY=VALUE without spaces";
+            &["DBNAME=my base", "DBNAME=a SCALE=1G", "DBNAME='a' b"]
+                => "DBNAME: has several words; quote the value, or write the next setting on its own line";
+            &["SCALE", "source other.conf", "if true; then", "=1", "1A=2", "A-B=1", "A+=1"]
+                => "is not KEY=VALUE; write one setting per line, or # before a comment";
+            &["UPDATE_PCT=101"] => "UPDATE_PCT: must be a whole number from 0 to 100, not `101`";
+            &["UPDATE_PCT=ten"] => "UPDATE_PCT: must be a whole number from 0 to 100, not `ten`";
+            &["UPDATE_PCT="] => "UPDATE_PCT: has no value; it must be a whole number from 0 to 100";
+            &["NUM_SCHEMAS=8193"] => "NUM_SCHEMAS: must be a whole number from 1 to 8192, not `8193`";
+            &["NUM_THREADS=0"] => "NUM_THREADS: must be a whole number from 1 to 10000, not `0`";
+            &["WORK_UNIT=0"] => "WORK_UNIT: must be a whole number of at least 1, not `0`";
+            &["RUN_TIME=0"]
+                => "RUN_TIME: must be a duration above zero such as 500ms, 2s or 10m, at most 720h, not `0`";
+            &["CREATE_BASE_TABLE=1"] => "CREATE_BASE_TABLE: must be TRUE or FALSE, not `1`";
+            &["DBNAME=\"\""] => "DBNAME: has no value; it must be a non-empty string";
+            &["SCALE=12X"]
+                => "SCALE: `12X` is not a size: use N blocks of 8 kB or NM, NG, NT (25600 and 200M are the same), at least 1024 blocks (8M)";
+        } {
             for line in lines {
                 assert_eq!(error(line), format!("pgio.conf:4: {message}"), "{line}");
             }

@@ -159,38 +159,24 @@ mod tests {
 
     #[test]
     fn errors_in_link_name_line_and_key() {
-        let cases = [
-            ("\"1ms\"", "line 7: link: must be a table, such as { host"),
-            ("[]", "line 7: link: is empty"),
-            ("{ delay = '1ms' }", "line 7: link.interface: is missing"),
-            ("{ interface = 'eth1' }", "line 7: link.delay: is missing"),
-            (
-                "{ interface = 'eth1', delya = '1ms' }",
-                "line 7: link.delya: is an unknown key; the nearest valid one is `delay`",
-            ),
-            ("{ interface = 'eth1', delay = '1' }", "line 7: link.delay: `1` is not a delay"),
-            ("{ interface = 'eth1', loss = '2' }", "line 7: link.loss: `2` is not a percentage"),
-            ("{ interface = 'eth1', rate = '1MB' }", "line 7: link.rate: `1MB` is not a rate"),
-            ("{ interface = 'eth1', jitter = '1ms' }", "line 7: link.jitter: requires delay"),
-            (
-                "{ interface = 'eth1', delay = '1ms', jitter = '2ms' }",
-                "line 7: link.jitter: exceeds the delay",
-            ),
-            ("{ interface = '-x', delay = '1ms' }", "line 7: link.interface: cannot be `-x`"),
-            (
-                "{ interface = 'e', host = 'a', hosts = ['b'], delay = '1ms' }",
-                "line 7: link.hosts: contradicts",
-            ),
-            (
-                "{ interface = 'e', hosts = ['b', 'b'], delay = '1ms' }",
-                "line 7: link: names e on b twice",
-            ),
-            (
-                "{ relay = true, interface = 'e', delay = '1ms' }",
-                "line 7: link.interface: requires tc netem",
-            ),
-            ("{ relay = true, loss = '1%' }", "line 7: link.loss: requires tc netem"),
-        ];
+        let cases = cases! {
+            "\"1ms\"" => "line 7: link: must be a table, such as { host";
+            "[]" => "line 7: link: is empty";
+            "{ delay = '1ms' }" => "line 7: link.interface: is missing";
+            "{ interface = 'eth1' }" => "line 7: link.delay: is missing";
+            "{ interface = 'eth1', delya = '1ms' }"
+                => "line 7: link.delya: is an unknown key; the nearest valid one is `delay`";
+            "{ interface = 'eth1', delay = '1' }" => "line 7: link.delay: `1` is not a delay";
+            "{ interface = 'eth1', loss = '2' }" => "line 7: link.loss: `2` is not a percentage";
+            "{ interface = 'eth1', rate = '1MB' }" => "line 7: link.rate: `1MB` is not a rate";
+            "{ interface = 'eth1', jitter = '1ms' }" => "line 7: link.jitter: requires delay";
+            "{ interface = 'eth1', delay = '1ms', jitter = '2ms' }" => "line 7: link.jitter: exceeds the delay";
+            "{ interface = '-x', delay = '1ms' }" => "line 7: link.interface: cannot be `-x`";
+            "{ interface = 'e', host = 'a', hosts = ['b'], delay = '1ms' }" => "line 7: link.hosts: contradicts";
+            "{ interface = 'e', hosts = ['b', 'b'], delay = '1ms' }" => "line 7: link: names e on b twice";
+            "{ relay = true, interface = 'e', delay = '1ms' }" => "line 7: link.interface: requires tc netem";
+            "{ relay = true, loss = '1%' }" => "line 7: link.loss: requires tc netem";
+        };
         assert_refused("link", &cases);
     }
 }

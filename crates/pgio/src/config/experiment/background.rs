@@ -281,46 +281,27 @@ mod tests {
     #[test]
     fn errors_name_the_line_and_the_remedy() {
         const WHERE: &str = "target = 'n1'\nconditions = ['noisy']\n";
-        for (lines, expected) in [
-            ("conditions = ['noisy']\n", "16: background: requires target = \"NAME\""),
-            (
-                "target = 'n2'\nconditions = ['noisy']\n",
-                "17: background.target: `n2` is not a target; the nearest valid one is `n1`",
-            ),
-            ("target = 'n1'\n", "16: background: requires conditions = [\"NAME\"]"),
-            (
-                "target = 'n1'\nconditions = ['nosy']\n",
-                "18: background.conditions: `nosy` is not a condition; the nearest valid one is `noisy`",
-            ),
-            (
-                &format!("{WHERE}kind = 'commit'\ntransactions = 5\n"),
-                "20: background.transactions: does not apply: background work runs as long as the trial",
-            ),
-            (
-                &format!("{WHERE}num_threads = [1, 2]\n"),
-                "19: background.num_threads: must be a single value",
-            ),
-            (&format!("{WHERE}kind = 'device'\n"), "16: background.test: must name one test"),
-            (&format!("{WHERE}speed = 1\n"), "19: background.speed: is an unknown key"),
-            (
-                &format!("{WHERE}[[background]]\n{WHERE}"),
-                "19: background.name: `slob` is the name of two background workloads",
-            ),
-            (
-                "target = 'judged'\nconditions = ['noisy']\nkind = 'commit'\n",
-                "19: background.kind: `commit` would share its table with the judged workload on `judged`",
-            ),
-            (
-                &format!(
-                    "{WHERE}kind = 'commit'\n[[background]]\n{WHERE}name = 'b'\nkind = 'commit'\n"
-                ),
-                "24: background.kind: `commit` would share its table with `commit` on `n1`",
-            ),
-            (
-                &format!("{WHERE}run_time = '5s'\n"),
-                "19: background.run_time: does not apply: background work runs as long as the trial",
-            ),
-        ] {
+        for (lines, expected) in cases! {
+            "conditions = ['noisy']\n" => "16: background: requires target = \"NAME\"";
+            "target = 'n2'\nconditions = ['noisy']\n"
+                => "17: background.target: `n2` is not a target; the nearest valid one is `n1`";
+            "target = 'n1'\n" => "16: background: requires conditions = [\"NAME\"]";
+            "target = 'n1'\nconditions = ['nosy']\n"
+                => "18: background.conditions: `nosy` is not a condition; the nearest valid one is `noisy`";
+            &format!("{WHERE}kind = 'commit'\ntransactions = 5\n")
+                => "20: background.transactions: does not apply: background work runs as long as the trial";
+            &format!("{WHERE}num_threads = [1, 2]\n") => "19: background.num_threads: must be a single value";
+            &format!("{WHERE}kind = 'device'\n") => "16: background.test: must name one test";
+            &format!("{WHERE}speed = 1\n") => "19: background.speed: is an unknown key";
+            &format!("{WHERE}[[background]]\n{WHERE}")
+                => "19: background.name: `slob` is the name of two background workloads";
+            "target = 'judged'\nconditions = ['noisy']\nkind = 'commit'\n"
+                => "19: background.kind: `commit` would share its table with the judged workload on `judged`";
+            &format!("{WHERE}kind = 'commit'\n[[background]]\n{WHERE}name = 'b'\nkind = 'commit'\n")
+                => "24: background.kind: `commit` would share its table with `commit` on `n1`";
+            &format!("{WHERE}run_time = '5s'\n")
+                => "19: background.run_time: does not apply: background work runs as long as the trial";
+        } {
             let error = error(&format!("{HEAD}{lines}"));
             assert!(error.starts_with(&format!("x.toml:{expected}")), "{lines}: {error}");
         }

@@ -188,48 +188,26 @@ mod tests {
     #[test]
     fn a_factor_has_two_levels_and_a_name_of_its_own() {
         let one = |lines: &str| error(&format!("[[factor]]\nname = 'a'\n{lines}\n{}", settings(2)));
-        for (lines, expected) in [
-            (
-                "setting = [1]",
-                "x.toml:3: factor.setting: has one level instead of two; write the present and the other value, such as setting = [0, 100]",
-            ),
-            (
-                "setting = [1, 2, 3]",
-                "x.toml:3: factor.setting: has 3 levels instead of two; write the present and the other value, such as setting = [0, 100]",
-            ),
-            (
-                "setting = 1",
-                "x.toml:3: factor.setting: is not a list; write the present and the other value, such as setting = [0, 100]",
-            ),
-            (
-                "setting = [1, 1]",
-                "x.toml:3: factor.setting: has the same level twice; write two different levels",
-            ),
-            (
-                "low = {}\nsetting = [1, 2]",
-                "x.toml:4: factor.setting: conflicts with low; keep either setting or low and high",
-            ),
-            (
-                "low = {}",
-                "x.toml:1: factor: has no high level; write high = { postgres = { ... } }, or high = {} to change nothing",
-            ),
-            (
-                "high = {}",
-                "x.toml:1: factor: has no low level; write low = { postgres = { ... } }, or low = {} to change nothing",
-            ),
-            (
-                "low = {}\nhigh = {}",
-                "x.toml:4: factor.high: has the same level twice; write two different levels",
-            ),
-            (
-                "low = {}\nhigh = { postgers = {} }",
-                "x.toml:4: factor.high.postgers: is an unknown key; the nearest valid one is `postgres`",
-            ),
-            (
-                "low = {}\nhigh = { postgres = { S2 = 1 } }",
-                "x.toml:8: factor: changes `S2`, as factor `a` in line 1 does; a setting belongs to one factor",
-            ),
-        ] {
+        for (lines, expected) in cases! {
+            "setting = [1]"
+                => "x.toml:3: factor.setting: has one level instead of two; write the present and the other value, such as setting = [0, 100]";
+            "setting = [1, 2, 3]"
+                => "x.toml:3: factor.setting: has 3 levels instead of two; write the present and the other value, such as setting = [0, 100]";
+            "setting = 1"
+                => "x.toml:3: factor.setting: is not a list; write the present and the other value, such as setting = [0, 100]";
+            "setting = [1, 1]" => "x.toml:3: factor.setting: has the same level twice; write two different levels";
+            "low = {}\nsetting = [1, 2]"
+                => "x.toml:4: factor.setting: conflicts with low; keep either setting or low and high";
+            "low = {}"
+                => "x.toml:1: factor: has no high level; write high = { postgres = { ... } }, or high = {} to change nothing";
+            "high = {}"
+                => "x.toml:1: factor: has no low level; write low = { postgres = { ... } }, or low = {} to change nothing";
+            "low = {}\nhigh = {}" => "x.toml:4: factor.high: has the same level twice; write two different levels";
+            "low = {}\nhigh = { postgers = {} }"
+                => "x.toml:4: factor.high.postgers: is an unknown key; the nearest valid one is `postgres`";
+            "low = {}\nhigh = { postgres = { S2 = 1 } }"
+                => "x.toml:8: factor: changes `S2`, as factor `a` in line 1 does; a setting belongs to one factor";
+        } {
             assert_eq!(one(lines), expected);
         }
         let twice = settings(1) + &settings(1);
@@ -243,58 +221,34 @@ mod tests {
     #[test]
     fn factors_exclude_what_belongs_to_conditions() {
         let with = |head: &str| error(&format!("[experiment]\n{head}\n{}", settings(7)));
-        for (head, expected) in [
-            (
-                "design = 'half'",
-                "x.toml:2: experiment.design: cannot be `half`; valid names: fractional, full, one-at-a-time",
-            ),
-            (
-                "design = 'full'",
-                "x.toml:2: experiment.design: makes 128 cells of 7 factors, but only 64 are allowed; set design = \"fractional\", which has 16 cells, or set cells_limit = 128",
-            ),
-            (
-                "cells_limit = 8",
-                "x.toml:2: experiment.cells_limit: makes 16 cells of 7 factors, but only 8 are allowed; remove factors, or set cells_limit = 16",
-            ),
-            (
-                "aa = true",
-                "x.toml:2: experiment.aa: does not apply to design = \"fractional\", where factors without an effect show the noise; delete it",
-            ),
-            (
-                "judge = ['s1']",
-                "x.toml:2: experiment.judge: does not apply to design = \"fractional\", which judges all effects as one family; delete it",
-            ),
-            ("baseline = 's1'", "x.toml:2: experiment.baseline: `s1` is not a condition; "),
-            (
-                "design = 'one-at-a-time'\njudge = ['s9']",
-                "x.toml:3: experiment.judge: `s9` is not a condition other than the baseline; ",
-            ),
-            (
-                "design = 'one-at-a-time'\nbaseline = 's1'",
-                "x.toml:3: experiment.baseline: cannot be `s1` with design = \"one-at-a-time\", which compares each factor with `all low`; delete it",
-            ),
-            ("sweep = 'grid'", "x.toml:2: experiment.sweep: requires an axis; "),
-            (
-                "[workload]\nkind = 'commit'\nsessions = [1, 4]",
-                "x.toml:2: workload: cannot have a list of values for `sessions` with [[factor]]; write one value, or write [[condition]] tables",
-            ),
-            (
-                "[workload]\nkind = 'commit'\nconditions = ['all low']",
-                "x.toml:4: workload.conditions: does not apply with [[factor]], because an effect needs every cell; delete it",
-            ),
-            (
-                "[[axis]]\nname = 'd'\nvalues = [1, 2]",
-                "x.toml:2: axis: conflicts with [[factor]]; give a factor two values, or write [[condition]] tables",
-            ),
-            (
-                "[[condition]]\nname = 'd'",
-                "x.toml:4: factor: conflicts with [[condition]], because a design makes the conditions from the factors; keep only one of them",
-            ),
-            (
-                "[targets.a]\nprivate = true\n[targets.b]\nprivate = true",
-                "x.toml:6: factor: conflicts with several targets, because all cells run on one; keep one",
-            ),
-        ] {
+        for (head, expected) in cases! {
+            "design = 'half'"
+                => "x.toml:2: experiment.design: cannot be `half`; valid names: fractional, full, one-at-a-time";
+            "design = 'full'"
+                => "x.toml:2: experiment.design: makes 128 cells of 7 factors, but only 64 are allowed; set design = \"fractional\", which has 16 cells, or set cells_limit = 128";
+            "cells_limit = 8"
+                => "x.toml:2: experiment.cells_limit: makes 16 cells of 7 factors, but only 8 are allowed; remove factors, or set cells_limit = 16";
+            "aa = true"
+                => "x.toml:2: experiment.aa: does not apply to design = \"fractional\", where factors without an effect show the noise; delete it";
+            "judge = ['s1']"
+                => "x.toml:2: experiment.judge: does not apply to design = \"fractional\", which judges all effects as one family; delete it";
+            "baseline = 's1'" => "x.toml:2: experiment.baseline: `s1` is not a condition; ";
+            "design = 'one-at-a-time'\njudge = ['s9']"
+                => "x.toml:3: experiment.judge: `s9` is not a condition other than the baseline; ";
+            "design = 'one-at-a-time'\nbaseline = 's1'"
+                => "x.toml:3: experiment.baseline: cannot be `s1` with design = \"one-at-a-time\", which compares each factor with `all low`; delete it";
+            "sweep = 'grid'" => "x.toml:2: experiment.sweep: requires an axis; ";
+            "[workload]\nkind = 'commit'\nsessions = [1, 4]"
+                => "x.toml:2: workload: cannot have a list of values for `sessions` with [[factor]]; write one value, or write [[condition]] tables";
+            "[workload]\nkind = 'commit'\nconditions = ['all low']"
+                => "x.toml:4: workload.conditions: does not apply with [[factor]], because an effect needs every cell; delete it";
+            "[[axis]]\nname = 'd'\nvalues = [1, 2]"
+                => "x.toml:2: axis: conflicts with [[factor]]; give a factor two values, or write [[condition]] tables";
+            "[[condition]]\nname = 'd'"
+                => "x.toml:4: factor: conflicts with [[condition]], because a design makes the conditions from the factors; keep only one of them";
+            "[targets.a]\nprivate = true\n[targets.b]\nprivate = true"
+                => "x.toml:6: factor: conflicts with several targets, because all cells run on one; keep one";
+        } {
             let found = with(head);
             assert!(found.starts_with(expected), "{found}");
         }

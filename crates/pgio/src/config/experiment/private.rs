@@ -375,54 +375,34 @@ mod tests {
     #[test]
     fn errors_name_the_line_and_the_remedy() {
         let long = "s".repeat(41);
-        for (lines, expected) in [
-            (
-                "standbys = [{ name = 'a' }, { name = 'a' }]",
-                "target.standbys.name: `a` is already a standby of this target",
-            ),
-            (
-                "standbys = [{ name = 'a', apply_delay = 'soon' }]",
-                "target.standbys.apply_delay: `soon`",
-            ),
-            (
-                "standbys = [{ name = 'a', apply_delay = '600h' }]",
-                "target.standbys.apply_delay: must be at most 596h",
-            ),
-            (
-                "standbys = [{ name = 'a', from = 'b' }, { name = 'b' }]",
-                "target.standbys.from: `b` is not a standby listed before this one; this is the first standby; remove `from`",
-            ),
-            (
-                "standbys = [{ name = 'east' }, { name = 'b', from = 'eats' }]",
-                "target.standbys.from: `eats` is not a standby listed before this one; the nearest valid one is `east`",
-            ),
-            ("standbys = [{ directory = '/srv' }]", "target.standbys: requires name = \"...\""),
-            ("standbys = [{ name = 'run' }]", "target.standbys.name: cannot be `run`"),
-            ("standbys = [{ name = 'any' }]", "target.standbys.name: cannot be `any`"),
-            ("standbys = [{ name = 'a-b' }]", "target.standbys.name: must be a name for"),
-            ("standbys = [{ name = 'a', port = 1 }]", "target.standbys.port: is an unknown key"),
-            ("standbys = 9", "target.standbys: must be a whole number from 0 to 8, not `9`"),
-            ("standbys = 'two'", "target.standbys: must be a whole number"),
-            (
-                "standby = true\nstandbys = 2",
-                "target.standbys: conflicts with standby = true; keep only one of them",
-            ),
-            (
-                "initdb = ['-D', '/srv']",
-                "target.initdb: must not contain `-D`: set directory instead",
-            ),
-            ("initdb = '--data-checksums'", "target.initdb: must be an array of strings"),
-            ("wal_directory = 'wal'", "target.wal_directory: must be an absolute path"),
-            (
-                "postgres = { port = 5 }",
-                "target.postgres.port: cannot be set for a private server: a private server has its own",
-            ),
-            ("postgres = { a = [1] }", "target.postgres.a: must be one line of text"),
-            ("postgres = { \"a'\" = 1 }", "target.postgres.a': is not the name of a setting"),
-            ("postgres = { a = \"x\\ny\" }", "target.postgres.a: must be one line of text"),
-            ("postgres = { a = 1, A = 2 }", "target.postgres.A: is set twice"),
-            ("postgres = 'fsync'", "target.postgres: must be a table"),
-        ] {
+        for (lines, expected) in cases! {
+            "standbys = [{ name = 'a' }, { name = 'a' }]"
+                => "target.standbys.name: `a` is already a standby of this target";
+            "standbys = [{ name = 'a', apply_delay = 'soon' }]" => "target.standbys.apply_delay: `soon`";
+            "standbys = [{ name = 'a', apply_delay = '600h' }]" => "target.standbys.apply_delay: must be at most 596h";
+            "standbys = [{ name = 'a', from = 'b' }, { name = 'b' }]"
+                => "target.standbys.from: `b` is not a standby listed before this one; this is the first standby; remove `from`";
+            "standbys = [{ name = 'east' }, { name = 'b', from = 'eats' }]"
+                => "target.standbys.from: `eats` is not a standby listed before this one; the nearest valid one is `east`";
+            "standbys = [{ directory = '/srv' }]" => "target.standbys: requires name = \"...\"";
+            "standbys = [{ name = 'run' }]" => "target.standbys.name: cannot be `run`";
+            "standbys = [{ name = 'any' }]" => "target.standbys.name: cannot be `any`";
+            "standbys = [{ name = 'a-b' }]" => "target.standbys.name: must be a name for";
+            "standbys = [{ name = 'a', port = 1 }]" => "target.standbys.port: is an unknown key";
+            "standbys = 9" => "target.standbys: must be a whole number from 0 to 8, not `9`";
+            "standbys = 'two'" => "target.standbys: must be a whole number";
+            "standby = true\nstandbys = 2" => "target.standbys: conflicts with standby = true; keep only one of them";
+            "initdb = ['-D', '/srv']" => "target.initdb: must not contain `-D`: set directory instead";
+            "initdb = '--data-checksums'" => "target.initdb: must be an array of strings";
+            "wal_directory = 'wal'" => "target.wal_directory: must be an absolute path";
+            "postgres = { port = 5 }"
+                => "target.postgres.port: cannot be set for a private server: a private server has its own";
+            "postgres = { a = [1] }" => "target.postgres.a: must be one line of text";
+            "postgres = { \"a'\" = 1 }" => "target.postgres.a': is not the name of a setting";
+            "postgres = { a = \"x\\ny\" }" => "target.postgres.a: must be one line of text";
+            "postgres = { a = 1, A = 2 }" => "target.postgres.A: is set twice";
+            "postgres = 'fsync'" => "target.postgres: must be a table";
+        } {
             let error = error_of(&format!("[target]\nprivate = true\n{lines}"));
             let line = 2 + lines.lines().count();
             assert!(error.starts_with(&format!("x.toml:{line}: {expected}")), "{lines}: {error}");

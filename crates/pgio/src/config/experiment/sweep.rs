@@ -244,86 +244,54 @@ mod tests {
 
     #[test]
     fn errors_name_line_and_key() {
-        let slob = |line: &str| {
-            parsed(&format!("[workload]\n{line}\n[[condition]]\nname = 'a'\n"))
-                .unwrap_err()
-                .to_string()
+        let refused = |found: String, expected: &str| {
+            assert!(
+                found.starts_with(&format!("x.toml:{expected}")),
+                "{found}\nis not\n{expected}"
+            );
         };
-        for (found, expected) in [
-            (error("sessions = []", ""), "x.toml:3: workload.sessions: has fewer than two values"),
-            (error("sessions = [4]", ""), "x.toml:3: workload.sessions: has fewer than two values"),
-            (error("sessions = [4, 1, 4]", ""), "x.toml:3: workload.sessions: contains `4` twice"),
+        for (workload, expected) in cases! {
+            "sessions = []" => "3: workload.sessions: has fewer than two values";
+            "sessions = [4]" => "3: workload.sessions: has fewer than two values";
+            "sessions = [4, 1, 4]" => "3: workload.sessions: contains `4` twice";
+            "sessions = [4, 0]" => "3: workload.sessions: must be a whole number from";
+            "sessions = [4, '8']" => "3: workload.sessions: must be a list of type";
+            "run_time = ['1s', '2s']" => "3: workload.run_time: cannot be a list, because all trials";
+            "sessions = [1, 4]\nmiddle = { sessions = 2 }"
+                => "4: workload.middle.sessions: must be one of 1, 4, not `2`";
+            "sessions = [1, 4]\nmiddle = { payload = 2 }"
+                => "4: workload.middle.payload: is not a list of this workload; valid names: sessions";
+            "middle = { sessions = 2 }"
+                => "3: workload.middle.sessions: is not a list of this workload; no key of this";
+        } {
+            refused(error(workload, ""), expected);
+        }
+        for (slob, expected) in [
+            ("scale = ['8M', '16M']", "2: workload.scale: cannot be a list, because each value"),
+            ("num_schemas = [1, 2]", "2: workload.num_schemas: cannot be a list, because each"),
             (
-                error("sessions = [4, 0]", ""),
-                "x.toml:3: workload.sessions: must be a whole number from",
-            ),
-            (
-                error("sessions = [4, '8']", ""),
-                "x.toml:3: workload.sessions: must be a list of type",
-            ),
-            (
-                error("run_time = ['1s', '2s']", ""),
-                "x.toml:3: workload.run_time: cannot be a list, because all trials",
-            ),
-            (
-                slob("scale = ['8M', '16M']"),
-                "x.toml:2: workload.scale: cannot be a list, because each value",
-            ),
-            (
-                slob("num_schemas = [1, 2]"),
-                "x.toml:2: workload.num_schemas: cannot be a list, because each",
-            ),
-            (
-                slob("access = ['index', 'bitmap']"),
-                "x.toml:2: workload.access: cannot be a list, because only whole",
-            ),
-            (
-                error("sessions = [1, 4]\nmiddle = { sessions = 2 }", ""),
-                "x.toml:4: workload.middle.sessions: must be one of 1, 4, not `2`",
-            ),
-            (
-                error("sessions = [1, 4]\nmiddle = { payload = 2 }", ""),
-                "x.toml:4: workload.middle.payload: is not a list of this workload; valid names: sessions",
-            ),
-            (
-                error("middle = { sessions = 2 }", ""),
-                "x.toml:3: workload.middle.sessions: is not a list of this workload; no key of this",
-            ),
-            (error("", "[[axis]]\nvalues = [1, 2]"), "x.toml:4: axis: has no name"),
-            (error("", "[[axis]]\nname = 'd'"), "x.toml:4: axis: has no values"),
-            (
-                error("", "[[axis]]\nname = 'sessions'\nvalues = [1, 2]"),
-                "x.toml:5: axis.name: `sessions` is a workload key",
-            ),
-            (
-                error("", "[[axis]]\nname = 'a b'\nvalues = [1, 2]"),
-                "x.toml:5: axis.name: must be a word",
-            ),
-            (
-                error("", "[[axis]]\nname = 'd'\nvalues = [1, 'x']"),
-                "x.toml:6: axis.values: must be all numbers or all strings",
-            ),
-            (
-                error("", "[[axis]]\nname = 'd'\nvalues = [1, 2]\nmiddle = 3"),
-                "x.toml:7: axis.middle: must be one of 1, 2, not `3`",
-            ),
-            (
-                error("", "[[axis]]\nname = 'd'\nvalues = [1, 2]\nlink = { delay = '1ms' }"),
-                "x.toml:4: axis: has no effect; add a treatment that contains {d}",
-            ),
-            (
-                error("", "[[axis]]\nname = 'd'\nvalues = [1, 2]\nlnik = { delay = '{d}ms' }"),
-                "x.toml:7: axis.lnik: is an unknown key; the nearest valid one is `link`",
-            ),
-            (
-                error(
-                    "",
-                    "[[axis]]\nname = 'd'\nvalues = [1, 2]\npostgres = { synchronous_commit = '{d}' }",
-                ),
-                "x.toml:7: axis.postgres: conflicts with `postgres` in line 12, which also applies to condition `b`",
+                "access = ['index', 'bitmap']",
+                "2: workload.access: cannot be a list, because only whole",
             ),
         ] {
-            assert!(found.starts_with(expected), "{found}\nis not\n{expected}");
+            let text = format!("[workload]\n{slob}\n[[condition]]\nname = 'a'\n");
+            refused(parsed(&text).unwrap_err().to_string(), expected);
+        }
+        for (axis, expected) in cases! {
+            "values = [1, 2]" => "4: axis: has no name";
+            "name = 'd'" => "4: axis: has no values";
+            "name = 'sessions'\nvalues = [1, 2]" => "5: axis.name: `sessions` is a workload key";
+            "name = 'a b'\nvalues = [1, 2]" => "5: axis.name: must be a word";
+            "name = 'd'\nvalues = [1, 'x']" => "6: axis.values: must be all numbers or all strings";
+            "name = 'd'\nvalues = [1, 2]\nmiddle = 3" => "7: axis.middle: must be one of 1, 2, not `3`";
+            "name = 'd'\nvalues = [1, 2]\nlink = { delay = '1ms' }"
+                => "4: axis: has no effect; add a treatment that contains {d}";
+            "name = 'd'\nvalues = [1, 2]\nlnik = { delay = '{d}ms' }"
+                => "7: axis.lnik: is an unknown key; the nearest valid one is `link`";
+            "name = 'd'\nvalues = [1, 2]\npostgres = { synchronous_commit = '{d}' }"
+                => "7: axis.postgres: conflicts with `postgres` in line 12, which also applies to condition `b`";
+        } {
+            refused(error("", &format!("[[axis]]\n{axis}")), expected);
         }
         let several = "[workload]\nkind = 'commit'\n[[condition]]\nname = 'a'\n\
                    link = [{ interface = 'a' }, { interface = 'b' }]\n\

@@ -194,75 +194,43 @@ mod tests {
 
     #[test]
     fn errors_in_hosts_name_the_line() {
-        for (lines, expected) in [
-            (
-                "[target]\ndsn = 'x'\nhost = 'db1'",
-                "x.toml:3: target.host: `db1` is not a host; add [hosts.db1] with ssh = \"user@host\"",
-            ),
-            (
-                "[hosts.db1]\n[target]\ndsn = 'x'\nstandby_host = 'db2'",
-                "x.toml:4: target.standby_host: `db2` is not a host; the nearest valid one is `db1`",
-            ),
-            (
-                "[hosts.db1]\nport = 22",
-                "x.toml:2: hosts.db1.port: is an unknown key; valid names: ssh, ssh_config",
-            ),
-            (
-                "[hosts.db1]\nssh = 'a -p 22'",
-                "x.toml:2: hosts.db1.ssh: must be one word, such as \"postgres@db1\"; write ports and keys in \
-                 ~/.ssh/config or in ssh_config",
-            ),
-            (
-                "[hosts.db1]\nssh_config = 'x'",
-                "x.toml:2: hosts.db1.ssh_config: requires ssh = \"user@host\"",
-            ),
-            (
-                "[hosts.local]\nssh = 'a'",
-                "x.toml:2: hosts.local.ssh: cannot be set for `local`, which is always this machine; use another \
-                 name",
-            ),
-            (
-                "[hosts.local]\n[hosts.db1]\nssh = 'db1'\n[hosts.db2]",
-                "x.toml:1: hosts.local: is this machine, because it has no ssh, and so is `db2`; write ssh = \"user@host\" \
-                 in one of them, or remove one",
-            ),
-            ("[hosts.'a b']", "x.toml:1: hosts.a b: is not a valid host name; use one word"),
-            ("[hosts]\ndb1 = 'x'", "x.toml:2: hosts.db1: must be a table, but is of type string"),
-            (
-                "[hosts.db1]\n[target]\nprivate = true\nhost = 'db1'",
-                "x.toml:4: target.host: cannot be set with private = true",
-            ),
-        ] {
+        for (lines, expected) in cases! {
+            "[target]\ndsn = 'x'\nhost = 'db1'"
+                => "x.toml:3: target.host: `db1` is not a host; add [hosts.db1] with ssh = \"user@host\"";
+            "[hosts.db1]\n[target]\ndsn = 'x'\nstandby_host = 'db2'"
+                => "x.toml:4: target.standby_host: `db2` is not a host; the nearest valid one is `db1`";
+            "[hosts.db1]\nport = 22" => "x.toml:2: hosts.db1.port: is an unknown key; valid names: ssh, ssh_config";
+            "[hosts.db1]\nssh = 'a -p 22'"
+                => "x.toml:2: hosts.db1.ssh: must be one word, such as \"postgres@db1\"; write ports and keys in ~/.ssh/config or in ssh_config";
+            "[hosts.db1]\nssh_config = 'x'" => "x.toml:2: hosts.db1.ssh_config: requires ssh = \"user@host\"";
+            "[hosts.local]\nssh = 'a'"
+                => "x.toml:2: hosts.local.ssh: cannot be set for `local`, which is always this machine; use another name";
+            "[hosts.local]\n[hosts.db1]\nssh = 'db1'\n[hosts.db2]"
+                => "x.toml:1: hosts.local: is this machine, because it has no ssh, and so is `db2`; write ssh = \"user@host\" in one of them, or remove one";
+            "[hosts.'a b']" => "x.toml:1: hosts.a b: is not a valid host name; use one word";
+            "[hosts]\ndb1 = 'x'" => "x.toml:2: hosts.db1: must be a table, but is of type string";
+            "[hosts.db1]\n[target]\nprivate = true\nhost = 'db1'"
+                => "x.toml:4: target.host: cannot be set with private = true";
+        } {
             assert_eq!(error_of(lines), expected);
         }
     }
 
     #[test]
     fn faulty_targets_are_refused_with_line_and_key() {
-        for (lines, message) in [
-            (
-                "[target]\ndsn = 'a'\n[targets.b]\ndsn = 'b'",
-                "3: targets: conflicts with [target]; rename [target] to [targets.NAME]",
-            ),
-            ("[target]", "1: target: requires dsn = \"...\" or private = true"),
-            (
-                "[target]\nprivate = true\ndsn = 'a'",
-                "3: target.dsn: conflicts with private = true; keep only one of them",
-            ),
-            ("[target]\ndsn = 'a'\npg = 18", "3: target.pg: requires private = true"),
-            (
-                "[target]\nprivate = true\ndirectory = 'here'",
-                "3: target.directory: must be an absolute path, such as \"/mnt/disk\"",
-            ),
-            (
-                "[target]\nprivate = true\npg = 9",
-                "3: target.pg: must be a whole number from 13 to 99, not `9`",
-            ),
-            (
-                "[targets.b]\ndsn = 'b'\n[targets.c]\ndsn = 'c'",
-                "5: condition: has no target; set target to one of b, c",
-            ),
-        ] {
+        for (lines, message) in cases! {
+            "[target]\ndsn = 'a'\n[targets.b]\ndsn = 'b'"
+                => "3: targets: conflicts with [target]; rename [target] to [targets.NAME]";
+            "[target]" => "1: target: requires dsn = \"...\" or private = true";
+            "[target]\nprivate = true\ndsn = 'a'"
+                => "3: target.dsn: conflicts with private = true; keep only one of them";
+            "[target]\ndsn = 'a'\npg = 18" => "3: target.pg: requires private = true";
+            "[target]\nprivate = true\ndirectory = 'here'"
+                => "3: target.directory: must be an absolute path, such as \"/mnt/disk\"";
+            "[target]\nprivate = true\npg = 9" => "3: target.pg: must be a whole number from 13 to 99, not `9`";
+            "[targets.b]\ndsn = 'b'\n[targets.c]\ndsn = 'c'"
+                => "5: condition: has no target; set target to one of b, c";
+        } {
             assert_eq!(error_of(lines), format!("x.toml:{message}"));
         }
         assert_eq!(

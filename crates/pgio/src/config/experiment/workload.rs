@@ -270,55 +270,30 @@ mod tests {
                 names.join(", ")
             )
         );
-        for (lines, message) in [
-            (
-                "[workload]\nkind = 'commit'\nupdate_pct = 10",
-                "3: workload.update_pct: does not apply to the workload `commit`; delete it",
-            ),
-            (
-                "[workload]\nconnect_string = 'x'",
-                "2: workload.connect_string: belongs to the target; write dsn = \"...\" in [target]",
-            ),
-            (
-                "[workload]\nkind = 'commit'\nrun_time = 10\ntransactions = 5",
-                "4: workload.transactions: conflicts with run_time; keep only one of them",
-            ),
-            (
-                "[workload]\nrun_time = \"10s\"\nwork_loop = 100",
-                "3: workload.work_loop: conflicts with run_time; keep only one of them",
-            ),
-            (
-                "[workload]\nrun_time = \"10s\"\nwork_loop = [100, 1000]",
-                "3: workload.work_loop: conflicts with run_time; keep only one of them",
-            ),
-            (
-                "[[workload]]\nkind = 'slob'\n[[workload]]\nkind = 'slob'",
-                "3: workload.name: `slob` is the name of two workloads; use different names",
-            ),
-            (
-                "[[workload]]\nname = 'device-latency'\nkind = 'device'\ntest = 'latency'\n\
-                 [[workload]]\nkind = 'device'",
-                "5: workload.name: `device-latency` is the name of two workloads; use different names",
-            ),
-            (
-                "[[workload]]\nkind = 'device'\n[[workload]]\nkind = 'device'",
-                "3: workload.name: `device-throughput` is the name of two workloads; use different names",
-            ),
-            (
-                "[workload]\nname = '../../x'",
-                "2: workload.name: must be usable as a directory name: letters a to z and A to Z, digits, \
-                 `_`, `-`, `.` and inner spaces, at most 64 characters, not beginning with `.` or `-`",
-            ),
-            (
-                "[workload]\nconditions = ['a', 'c']",
-                "2: workload.conditions: `c` is not a condition; the nearest valid one is `a`",
-            ),
-            (
-                "[workload]\nconditions = ['b']",
-                "2: workload.conditions: must include the baseline `a`, because the others are \
-                 compared with it",
-            ),
-        ] {
+        for (lines, message) in cases! {
+            "[workload]\nkind = 'commit'\nupdate_pct = 10"
+                => "3: workload.update_pct: does not apply to the workload `commit`; delete it";
+            "[workload]\nconnect_string = 'x'"
+                => "2: workload.connect_string: belongs to the target; write dsn = \"...\" in [target]";
+            "[workload]\nkind = 'commit'\nrun_time = 10\ntransactions = 5"
+                => "4: workload.transactions: conflicts with run_time; keep only one of them";
+            "[workload]\nrun_time = \"10s\"\nwork_loop = 100"
+                => "3: workload.work_loop: conflicts with run_time; keep only one of them";
+            "[workload]\nrun_time = \"10s\"\nwork_loop = [100, 1000]"
+                => "3: workload.work_loop: conflicts with run_time; keep only one of them";
+            "[[workload]]\nkind = 'slob'\n[[workload]]\nkind = 'slob'"
+                => "3: workload.name: `slob` is the name of two workloads; use different names";
+            "[[workload]]\nname = 'device-latency'\nkind = 'device'\ntest = 'latency'\n[[workload]]\nkind = 'device'"
+                => "5: workload.name: `device-latency` is the name of two workloads; use different names";
+            "[[workload]]\nkind = 'device'\n[[workload]]\nkind = 'device'"
+                => "3: workload.name: `device-throughput` is the name of two workloads; use different names";
+            "[workload]\nname = '../../x'"
+                => "2: workload.name: must be usable as a directory name: letters a to z and A to Z, digits, `_`, `-`, `.` and inner spaces, at most 64 characters, not beginning with `.` or `-`";
+            "[workload]\nconditions = ['a', 'c']"
+                => "2: workload.conditions: `c` is not a condition; the nearest valid one is `a`";
+            "[workload]\nconditions = ['b']"
+                => "2: workload.conditions: must include the baseline `a`, because the others are compared with it";
+        } {
             assert_eq!(error_of(lines), format!("x.toml:{message}"));
         }
     }

@@ -14,23 +14,13 @@ use crate::treatment::test_support::{assert_refused, described, in_context};
 
 #[test]
 fn parsed_bodies_declare_their_changes() {
-    for (body, changes) in [
-        (
-            "{ options = 'sync,barrier=0' }",
-            &["mount option sync = sync", "mount option barrier = nobarrier"][..],
-        ),
-        (
-            "{ device = '/dev/loop7', type = 'ext4', mkfs = ['-O', '^has_journal'], options = 'noatime', allow_format = true }",
-            &[
-                "mount of the data directory = ext4 (mkfs -O ^has_journal) on /dev/loop7",
-                "mount option atime = noatime",
-            ],
-        ),
-        (
-            "{ device = '/dev/loop7', type = 'xfs', tablespace = '/srv/pgio', allow_format = true }",
-            &["tablespace of the data set = xfs on /dev/loop7"],
-        ),
-    ] {
+    for (body, changes) in cases! {
+        "{ options = 'sync,barrier=0' }" => &["mount option sync = sync", "mount option barrier = nobarrier"][..];
+        "{ device = '/dev/loop7', type = 'ext4', mkfs = ['-O', '^has_journal'], options = 'noatime', allow_format = true }"
+            => &["mount of the data directory = ext4 (mkfs -O ^has_journal) on /dev/loop7", "mount option atime = noatime"];
+        "{ device = '/dev/loop7', type = 'xfs', tablespace = '/srv/pgio', allow_format = true }"
+            => &["tablespace of the data set = xfs on /dev/loop7"];
+    } {
         assert_eq!(described("filesystem", body).unwrap(), changes);
     }
 }
@@ -47,42 +37,27 @@ fn the_directory_of_a_tablespace_is_a_plain_path() {
 
 #[test]
 fn errors_name_line_and_key_of_the_file() {
-    let cases = [
-        ("\"sync\"", "line 7: filesystem: must be a table, such as { options = \"barrier=0\" }"),
-        (
-            "{ option = 'sync' }",
-            "filesystem.option: is an unknown key; the nearest valid one is `options`",
-        ),
-        ("{}", "line 7: filesystem.options: is missing"),
-        ("{ options = 'nosuch' }", "line 7: filesystem.options: pgio cannot restore `nosuch`"),
-        ("{ options = 'sync', type = 'xfs' }", "filesystem.type: requires device"),
-        ("{ options = 'sync', mount = 'srv' }", "filesystem.mount: must be the path of a mount"),
-        ("{ device = 'loop7' }", "filesystem.device: must be a path in /dev"),
-        ("{ device = '/dev/loop7' }", "filesystem.type: is missing"),
-        (
-            "{ device = '/dev/loop7', type = 'ext3' }",
-            "filesystem.type: cannot be `ext3`; the nearest valid one is `ext4`",
-        ),
-        ("{ device = '/dev/loop7', type = 'xfs' }", "filesystem.allow_format: must be true"),
-        (
-            "{ device = '/dev/loop7', type = 'xfs', allow_format = false }",
-            "filesystem.allow_format: must be true",
-        ),
-        (
-            "{ device = '/dev/loop7', type = 'xfs', allow_format = true, options = 'barrier=0' }",
-            "since Linux 4.19",
-        ),
-        (
-            "{ device = '/dev/loop7', type = 'btrfs', allow_format = true, mkfs = ['/dev/sda'] }",
-            "filesystem.mkfs: `/dev/sda` names a device",
-        ),
-        ("{ device = '/dev/loop7', mount = '/srv' }", "filesystem.mount: conflicts with device"),
-        ("{ options = 'sync', tablespace = '/srv' }", "filesystem.tablespace: requires device"),
-        (
-            "{ device = '/dev/loop7', type = 'xfs', allow_format = true, tablespace = 'srv' }",
-            "filesystem.tablespace: must be the path of a new directory",
-        ),
-    ];
+    let cases = cases! {
+        "\"sync\"" => "line 7: filesystem: must be a table, such as { options = \"barrier=0\" }";
+        "{ option = 'sync' }" => "filesystem.option: is an unknown key; the nearest valid one is `options`";
+        "{}" => "line 7: filesystem.options: is missing";
+        "{ options = 'nosuch' }" => "line 7: filesystem.options: pgio cannot restore `nosuch`";
+        "{ options = 'sync', type = 'xfs' }" => "filesystem.type: requires device";
+        "{ options = 'sync', mount = 'srv' }" => "filesystem.mount: must be the path of a mount";
+        "{ device = 'loop7' }" => "filesystem.device: must be a path in /dev";
+        "{ device = '/dev/loop7' }" => "filesystem.type: is missing";
+        "{ device = '/dev/loop7', type = 'ext3' }"
+            => "filesystem.type: cannot be `ext3`; the nearest valid one is `ext4`";
+        "{ device = '/dev/loop7', type = 'xfs' }" => "filesystem.allow_format: must be true";
+        "{ device = '/dev/loop7', type = 'xfs', allow_format = false }" => "filesystem.allow_format: must be true";
+        "{ device = '/dev/loop7', type = 'xfs', allow_format = true, options = 'barrier=0' }" => "since Linux 4.19";
+        "{ device = '/dev/loop7', type = 'btrfs', allow_format = true, mkfs = ['/dev/sda'] }"
+            => "filesystem.mkfs: `/dev/sda` names a device";
+        "{ device = '/dev/loop7', mount = '/srv' }" => "filesystem.mount: conflicts with device";
+        "{ options = 'sync', tablespace = '/srv' }" => "filesystem.tablespace: requires device";
+        "{ device = '/dev/loop7', type = 'xfs', allow_format = true, tablespace = 'srv' }"
+            => "filesystem.tablespace: must be the path of a new directory";
+    };
     assert_refused("filesystem", &cases);
 }
 

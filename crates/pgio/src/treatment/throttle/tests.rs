@@ -23,30 +23,21 @@ fn throttle_describes_each_limit_with_device_and_host() {
 
 #[test]
 fn errors_of_limits_name_line_and_key() {
-    let cases = [
-        ("500", "line 7: throttle: must be a table, such as { device = \"/dev/sdb\""),
-        ("{ write_iops = 500 }", "line 7: throttle.device: is missing: the block device"),
-        ("{ device = 'sdb', write_iops = 500 }", "must be a path in /dev, not \"sdb\""),
-        ("{ device = '/dev/sdb' }", "line 7: throttle: limits nothing: add one of read_iops,"),
-        (
-            "{ device = '/dev/sdb', write_iop = 500 }",
-            "throttle.write_iop: is an unknown key; the nearest valid one is `write_iops`",
-        ),
-        ("{ device = '/dev/sdb', write_iops = 0 }", "throttle.write_iops: must be at least 10"),
-        ("{ device = '/dev/sdb', read_iops = 9 }", "0 means no limit"),
-        (
-            "{ device = '/dev/sdb', write_bytes = '512K' }",
-            "throttle.write_bytes: must be at least 1M",
-        ),
-        (
-            "{ device = '/dev/sdb', read_iops = 99, scope = 'rot' }",
-            "throttle.scope: cannot be `rot`; the nearest valid one is `root`",
-        ),
-        (
-            "{ device = '/dev/sdb', read_iops = 99, mount = '/var' }",
-            "throttle.mount: can only be \"/\", which confirms",
-        ),
-    ];
+    let cases = cases! {
+        "500" => "line 7: throttle: must be a table, such as { device = \"/dev/sdb\"";
+        "{ write_iops = 500 }" => "line 7: throttle.device: is missing: the block device";
+        "{ device = 'sdb', write_iops = 500 }" => "must be a path in /dev, not \"sdb\"";
+        "{ device = '/dev/sdb' }" => "line 7: throttle: limits nothing: add one of read_iops,";
+        "{ device = '/dev/sdb', write_iop = 500 }"
+            => "throttle.write_iop: is an unknown key; the nearest valid one is `write_iops`";
+        "{ device = '/dev/sdb', write_iops = 0 }" => "throttle.write_iops: must be at least 10";
+        "{ device = '/dev/sdb', read_iops = 9 }" => "0 means no limit";
+        "{ device = '/dev/sdb', write_bytes = '512K' }" => "throttle.write_bytes: must be at least 1M";
+        "{ device = '/dev/sdb', read_iops = 99, scope = 'rot' }"
+            => "throttle.scope: cannot be `rot`; the nearest valid one is `root`";
+        "{ device = '/dev/sdb', read_iops = 99, mount = '/var' }"
+            => "throttle.mount: can only be \"/\", which confirms";
+    };
     assert_refused("throttle", &cases);
 }
 
