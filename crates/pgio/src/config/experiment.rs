@@ -92,8 +92,11 @@ pub fn parse(
             condition::together(&head, targets.len())?,
         )?,
     };
-    let warmup = head.duration("warmup", true)?.unwrap_or(Duration::from_secs(2));
-    let duration = head.duration("duration", false)?.unwrap_or(Duration::from_secs(10));
+    let default = |key: &str, zero: bool| -> Result<Duration, ConfigError> {
+        Ok(head.duration(key, zero)?.unwrap_or_else(|| sections::EXPERIMENT.default_duration(key)))
+    };
+    let warmup = default("warmup", true)?;
+    let duration = default("duration", false)?;
     let baseline = baseline(&head, &conditions)?;
     if let Some(screening) = &screening {
         screening.check_baseline(&head, &baseline)?;
@@ -143,7 +146,7 @@ pub fn parse(
         baseline,
         aa,
         burn_in: head.boolean("burn_in")?,
-        telemetry: head.duration("telemetry", true)?.unwrap_or(Duration::from_secs(1)),
+        telemetry: default("telemetry", true)?,
         primary,
         hosts,
         rules,

@@ -7,6 +7,10 @@
 //! To add a key, add one line below, then read it in the section's file
 //! of `experiment`.
 
+use std::time::Duration;
+
+use pgio_results::units;
+
 /// A section and its keys.
 #[derive(Debug, Clone, Copy)]
 pub struct SectionDef {
@@ -33,6 +37,20 @@ impl SectionDef {
 
     pub fn has(&self, name: &str) -> bool {
         self.keys.iter().any(|key| key.name == name)
+    }
+
+    /// The default of a key, which is a value and not a sentence.
+    fn default(&self, name: &str) -> &'static str {
+        self.keys.iter().find(|key| key.name == name).map_or("", |key| key.default)
+    }
+
+    pub(super) fn default_duration(&self, name: &str) -> Duration {
+        let default = units::parse_duration(self.default(name));
+        default.expect("a test reads a file without the key")
+    }
+
+    pub(super) fn default_number(&self, name: &str) -> u32 {
+        self.default(name).parse().expect("a test reads a file without the key")
     }
 }
 

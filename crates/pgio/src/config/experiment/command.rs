@@ -7,20 +7,18 @@
 //! Next: [`metric`]; `config::command` for the resulting types.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use super::metric;
 use super::section::{Document, Section};
 use crate::config::command::{CommandSpec, Line, MetricSpec, PLACEHOLDERS, PRESETS, Template};
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::Layer;
+use crate::config::sections::COMMAND;
 use crate::config::value::MAX_IDENTIFIER;
 use pgio_results::units::exact_duration;
 
 /// Name of the presets' file in errors, which only a bug in pgio can cause.
 const PRESETS_FILE: &str = "command-presets.toml";
-
-const SETUP_LIMIT: Duration = Duration::from_secs(3600);
 
 pub(super) fn parse(section: &Section<'_>) -> Result<CommandSpec, ConfigError> {
     let document = Document { file: PRESETS_FILE, text: PRESETS };
@@ -83,7 +81,8 @@ impl<'a> Layers<'a> {
         Ok(CommandSpec {
             preset: section.string("preset")?.map(str::to_owned),
             warm_up: self.line("warm_up")?,
-            setup_limit: duration("setup_limit")?.unwrap_or(SETUP_LIMIT),
+            setup_limit: duration("setup_limit")?
+                .unwrap_or_else(|| COMMAND.default_duration("setup_limit")),
             cleanup: self.line("cleanup")?,
             host: match self.find("host") {
                 Some(at) => at.name("host")?,
@@ -332,6 +331,8 @@ pub(super) fn check_times(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::{Experiment, WorkloadSpec, parse as parse_file};
     use super::*;
     use crate::config::command::{

@@ -11,6 +11,7 @@ use super::limits;
 use super::section::Section;
 use super::target::Target;
 use crate::config::error::{ConfigError, nearest};
+use crate::config::sections::EXPERIMENT;
 
 /// Rules of the trial loop.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,10 +98,6 @@ impl Reset {
 
 const RESETS: &[&str] = &["checkpoint", "vacuum", "reload", "recreate"];
 
-/// Default maximum number of blocks with `precision`.
-const MAX_BLOCKS: u32 = 30;
-const REPEATS: u32 = 2;
-
 /// The fewest blocks after which the intervals are checked for `precision`: of fewer, the narrowest are narrow by
 /// chance.
 const MIN_BLOCKS_OF_PRECISION: u32 = 8;
@@ -133,7 +130,12 @@ pub(super) fn parse<'a>(
         Ok(number.and_then(|n| u32::try_from(n).ok()).unwrap_or(default))
     };
     let max_blocks = match precision {
-        Some(_) => whole("max_blocks", blocks, limits::BLOCKS, MAX_BLOCKS.max(blocks))?,
+        Some(_) => whole(
+            "max_blocks",
+            blocks,
+            limits::BLOCKS,
+            EXPERIMENT.default_number("max_blocks").max(blocks),
+        )?,
         None if head.has("max_blocks") => {
             let message = "requires precision; add precision = \"5%\", or set blocks instead";
             return Err(head.error("max_blocks", message));
@@ -144,7 +146,7 @@ pub(super) fn parse<'a>(
         precision,
         enough_blocks,
         max_blocks,
-        repeats: whole("repeats", 0, limits::REPEATS, REPEATS)?,
+        repeats: whole("repeats", 0, limits::REPEATS, EXPERIMENT.default_number("repeats"))?,
         reset: reset(head, targets)?,
         checkpoint: checkpoint(head)?,
         weave: weave(head)?,
