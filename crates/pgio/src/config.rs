@@ -9,6 +9,11 @@
 //! To add a workload key, add one line to [`keys`] and its name to the workloads that take it in [`kinds`]; to add
 //! a key of a section of an experiment file, add one line to [`sections`].
 
+/// A list of names of keys as texts.
+macro_rules! names {
+    ($($name:ident)*) => { &[$(stringify!($name)),*] };
+}
+
 pub mod command;
 pub mod drivers;
 pub mod engine;

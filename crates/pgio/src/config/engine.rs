@@ -35,24 +35,10 @@ pub struct Pace {
 }
 
 /// Keys that both engines support.
-const SHARED_KEYS: &[&str] = &[
-    "update_pct",
-    "run_time",
-    "num_schemas",
-    "num_threads",
-    "work_unit",
-    "update_work_unit",
-    "scale",
-    "access",
-    "seed",
-    "warmup",
-    "sessions",
-    "rows_per_transaction",
-    "payload",
-    "transactions",
-    "index",
-    "engine",
-];
+const SHARED_KEYS: &[&str] = names! {
+    update_pct run_time num_schemas num_threads work_unit update_work_unit scale access seed warmup
+    sessions rows_per_transaction payload transactions index engine
+};
 
 impl Engine {
     /// Resolves the engine from a complete layer.

@@ -49,18 +49,9 @@ pub use sweep::{PointSpec, SweepKind};
 pub use target::{ControlMethod, SINGLE_TARGET, Target};
 pub use workload::WorkloadSpec;
 
-const SECTIONS: &[&str] = &[
-    "experiment",
-    "hosts",
-    "target",
-    "targets",
-    "workload",
-    "background",
-    "axis",
-    "condition",
-    "factor",
-    "drivers",
-];
+const SECTIONS: &[&str] = names! {
+    experiment hosts target targets workload background axis condition factor drivers
+};
 
 /// Parses an experiment file. Errors contain the name `file`; `stem` is the default name of the
 /// experiment; `treatments` are the valid kinds of treatment; `checks` are the ids that `tolerate`

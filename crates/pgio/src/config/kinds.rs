@@ -140,54 +140,17 @@ workload_kinds! {
 }
 
 /// Keys of the data set that `slob` does not use are missing here; it takes them because of `data_set`.
-const SLOB: &[&str] = &[
-    "update_pct",
-    "num_schemas",
-    "num_threads",
-    "work_unit",
-    "update_work_unit",
-    "scale",
-    "access",
-    "commit_every",
-    "batch",
-    "skew",
-    "zipf_exponent",
-    "gaussian_mean",
-    "gaussian_sd",
-    "hot_spot",
-    "hot_offset",
-    "hot_pct",
-    "hot_table",
-    "hot_table_pct",
-    "scan_pct",
-    "insert_pct",
-    "delete_pct",
-    "update_width",
-    "think_pct",
-    "think_min",
-    "think_max",
-    "work_loop",
-    "ramp",
-    "table_model",
-    "sessions",
-];
+const SLOB: &[&str] = names! {
+    update_pct num_schemas num_threads work_unit update_work_unit scale access commit_every batch
+    skew zipf_exponent gaussian_mean gaussian_sd hot_spot hot_offset hot_pct hot_table
+    hot_table_pct scan_pct insert_pct delete_pct update_width think_pct think_min think_max
+    work_loop ramp table_model sessions
+};
 
-const MAIL: &[&str] = &[
-    "server",
-    "protocol",
-    "threads",
-    "message_size",
-    "size_distribution",
-    "size_spread",
-    "sender",
-    "recipients",
-    "recipients_per_message",
-    "messages_per_connection",
-    "messages_rate",
-    "reply_timeout",
-    "maildir",
-    "mail_host",
-];
+const MAIL: &[&str] = names! {
+    server protocol threads message_size size_distribution size_spread sender recipients
+    recipients_per_message messages_per_connection messages_rate reply_timeout maildir mail_host
+};
 
 impl WorkloadKind {
     pub fn name(self) -> &'static str {
