@@ -98,11 +98,6 @@ impl FromStr for RuleArg {
 /// A rule with its answers.
 pub(super) type RuleResults = Vec<(Rule, Vec<RuleResult>)>;
 
-/// The metrics that the rules name.
-pub(super) fn rule_metrics(rules: &[RuleArg]) -> Vec<String> {
-    rules.iter().filter_map(|RuleArg(rule)| rule.metric.clone()).collect()
-}
-
 /// Applies the rules; `--gate` adds a rule for the margin.
 pub(super) fn judge(
     across: &Across,

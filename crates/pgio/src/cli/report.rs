@@ -222,7 +222,7 @@ fn compare(
 ) -> Result<(Across, gate::RuleResults), Failure> {
     let read = |dirs: &[PathBuf]| dirs.iter().map(|d| args.read(d)).collect::<Result<Vec<_>, _>>();
     let (stored_a, stored_b) = (read(a)?, read(b)?);
-    let named = gate::rule_metrics(&args.fail_if);
+    let named: Vec<_> = args.fail_if.iter().filter_map(|rule| rule.0.metric.clone()).collect();
     let found = sides::compare((&a[0], &b[0]), &stored_a, &stored_b, &named)?;
     let margin = || gate::required_margin("--gate", stored_b[0].manifest.rules.matters);
     let margin = args.gate.then(margin).transpose()?;

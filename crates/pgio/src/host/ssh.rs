@@ -148,7 +148,8 @@ impl Link {
 
     fn open_runner(&self) -> Result<Runner, ExecError> {
         let marks = Marks::new();
-        let line = self.wrap(&CommandLine::new("sh").arg("-c").arg(runner_script(&marks)))?;
+        let script = shell::script(&marks, ":", &body());
+        let line = self.wrap(&CommandLine::new("sh").arg("-c").arg(script))?;
         let lost = |stderr: &str| shell::lost(&self.host, stderr);
         Shell::start_with(&self.host, (&line, marks), &lost).map(Runner::new)
     }
@@ -227,11 +228,6 @@ printf {status}
 printf %s "${{errors% *}}""#,
         status = Marks::print(STATUS, r#""${errors##* }""#)
     )
-}
-
-/// Returns the script that ssh must run on the host.
-fn runner_script(marks: &Marks) -> String {
-    shell::script(marks, ":", &body())
 }
 
 /// Runs commands on the host, one at a time, through one persistent `sh`.
