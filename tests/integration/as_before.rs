@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pgio::pg::leftovers;
 use pgio::pg::private::PrivateCluster;
+use pgio_connect::{Env, resolve};
 
 use pgio_tests::fixture::{INSTALLED, connect, spec};
 use pgio_tests::workdir::{
@@ -33,11 +34,9 @@ fn has_table(dsn: &str) -> bool {
 
 /// The line of `undo` names the server, as a run may have a table on several.
 fn removed(dsn: &str) -> String {
-    let params: postgres::Config = dsn.parse().unwrap();
-    let (database, port) = (params.get_dbname().unwrap(), params.get_ports()[0]);
-    let postgres::config::Host::Unix(socket) = &params.get_hosts()[0] else { panic!("{dsn}") };
-    let socket = socket.display();
-    format!("Removed table public.pgio_commit in {database} on {socket}:{port} as postgres.")
+    let params = resolve(dsn, &Env::default()).unwrap();
+    let (database, socket) = (&params.dbname, &params.hosts[0]);
+    format!("Removed table public.pgio_commit in {database} on {socket} as postgres.")
 }
 
 /// Two of the three settings have lines, among others.

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pgio::pg::private::PrivateCluster;
-use postgres::Client;
+use pgio_connect::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 

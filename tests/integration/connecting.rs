@@ -16,10 +16,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use pgio_connect::{
-    ConnectError, ConnectParams, ConnectWarning, Endpoint, Env, canceller, connect, resolve,
-};
-use postgres::Client;
+use pgio_connect::Client;
+use pgio_connect::{ConnectError, ConnectParams, ConnectWarning, Endpoint, Env, connect, resolve};
 
 use crate::tls_server::{PASSWORD, TlsServer, shared, succeed};
 use pgio_tests::workdir::{Workdir, experiment};
@@ -422,7 +420,7 @@ fn a_statement_is_cancelled_from_another_thread() {
             resolve(&format!("{text} user=postgres dbname=postgres"), &server.env(&[])).unwrap();
         let mut client = connect(&params).unwrap();
         assert_eq!(has_tls(&mut client), tls, "{text}");
-        let handle = canceller(&client, &params);
+        let handle = client.canceller();
         let (finished, done) = mpsc::channel();
         let sleeper = thread::spawn(move || {
             let result = client.batch_execute("select pg_sleep(60)");
@@ -435,6 +433,6 @@ fn a_statement_is_cancelled_from_another_thread() {
             handle.cancel().unwrap();
         }
         let error = sleeper.join().unwrap().unwrap_err();
-        assert_eq!(error.code(), Some(&postgres::error::SqlState::QUERY_CANCELED), "{text}");
+        assert_eq!(error.code(), Some(&pgio_connect::SqlState::QUERY_CANCELED), "{text}");
     }
 }

@@ -117,7 +117,7 @@ impl Disk {
 }
 
 fn is_up(dsn: &str) -> bool {
-    postgres::Client::connect(dsn, postgres::NoTls).is_ok()
+    pgio_connect::Client::connect(dsn).is_ok()
 }
 
 const ONCE: &str = "blocks = 1\nduration = \"300ms\"";

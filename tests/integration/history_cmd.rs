@@ -154,7 +154,7 @@ fn a_missing_right_is_named_and_the_documented_ones_suffice() {
         .unwrap();
     let (by_writer, by_reader) =
         (with(&dsn, &format!("user={writer}")), with(&dsn, &format!("user={reader}")));
-    let relations = |owner: &mut postgres::Client| -> i64 {
+    let relations = |owner: &mut pgio_connect::Client| -> i64 {
         let sql = "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace \
                    WHERE nspname = 'pgio_results'";
         owner.query_one(sql, &[]).unwrap().get(0)
@@ -169,7 +169,7 @@ fn a_missing_right_is_named_and_the_documented_ones_suffice() {
     dir.pgio(&["store", "all", "--to", &dsn]).expect(0, &["3 new"]);
 
     store(&by_writer, 4, &["lacks USAGE on schema pgio_results", "GRANT USAGE ON SCHEMA"]);
-    let grant = |owner: &mut postgres::Client, sql: &str| {
+    let grant = |owner: &mut pgio_connect::Client, sql: &str| {
         let sql = sql.replace("WRITER", &writer).replace("READER", &reader);
         owner.batch_execute(&sql).unwrap();
     };

@@ -11,8 +11,8 @@ use pgio::config::value::EngineName;
 use pgio::host::stop::Stop;
 use pgio::workload::commit::Commit;
 use pgio::workload::{Setup, WindowEvent, Workload};
+use pgio_connect::Client;
 use pgio_connect::{Env, resolve};
-use postgres::Client;
 
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary};
 use pgio_tests::polling::wait_until;

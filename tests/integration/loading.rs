@@ -16,8 +16,8 @@ use pgio::dataset::{
     self, DatasetError, LoadEvent, LoadSpec, LoadSummary, SpaceCheck, check_for_run, verify,
 };
 use pgio::host::stop::Stop;
+use pgio_connect::Client;
 use pgio_results::units::Layout;
-use postgres::{Client, NoTls};
 
 use pgio_tests::fixture::{
     INSTALLED, NEWEST, connect, fresh_database, is_installed, shared_primary,
@@ -55,7 +55,7 @@ fn load_telling(
     stop: &Stop,
     on_event: &mut dyn FnMut(LoadEvent),
 ) -> Result<LoadSummary, DatasetError> {
-    let connect_again = || Client::connect(conninfo, NoTls);
+    let connect_again = || Client::connect(conninfo);
     dataset::load(&mut connect(conninfo), &connect_again, spec, stop, on_event)
 }
 
@@ -404,7 +404,7 @@ fn sizes_are_listed_as_psql_lists_them() {
     // Other tests on this server make its shared catalogs grow.
     loop {
         let before = listed();
-        let ours = dataset::sizes::table_sizes(&mut connect(&conninfo)).unwrap();
+        let ours = dataset::lines::table_sizes(&mut connect(&conninfo)).unwrap();
         assert!(ours.contains(" \"public\".\"pgio1\" "), "{ours}");
         if listed() == before {
             assert_eq!(ours, before);

@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 use pgio::dataset::mark::Part;
 use pgio::dataset::{self, DatasetError, LoadSpec, SpaceCheck, check_for_run, loaded_spec};
 use pgio::pg::private::PrivateCluster;
+use pgio_connect::Client;
 use pgio_results::units::layout::WIDEST_UPDATED;
 use pgio_results::units::{Filler, Layout};
-use postgres::Client;
 
 use crate::loading::{OLDEST, database, load, number, refused, spec, tables, text};
 use pgio_tests::command::TestDatabase;

@@ -6,7 +6,7 @@
 use pgio::dataset::mark::{self, Part};
 use pgio::dataset::{self, DatasetError, check_for_run, lines};
 use pgio::pg::private::PrivateCluster;
-use postgres::Client;
+use pgio_connect::Client;
 
 use crate::loading::number;
 use pgio_tests::command::TestDatabase;

@@ -219,9 +219,7 @@ fn start_pooler(program: &Path, server: &str, (mode, ignored): (&str, &str), dir
         process,
         dsn: format!("host=127.0.0.1 port={port} user=postgres dbname={database} sslmode=disable"),
     };
-    wait_until("pgbouncer answers", || {
-        postgres::Client::connect(&pooler.dsn, postgres::NoTls).is_ok()
-    });
+    wait_until("pgbouncer answers", || pgio_connect::Client::connect(&pooler.dsn).is_ok());
     pooler
 }
 

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use pgio::pg::private::PrivateCluster;
+use pgio_connect::Client;
 use pgio_report::analysis::test_support::{stored_runs, write_runs};
-use postgres::{Client, NoTls};
 
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
 use pgio_tests::workdir::{SAMPLED, Workdir, experiment, show};
@@ -77,7 +77,7 @@ impl Trap {
     }
 
     fn by_owner(&self, sql: &str) {
-        let mut client = Client::connect(&self.dsn_of(&self.owner), NoTls).unwrap();
+        let mut client = Client::connect(&self.dsn_of(&self.owner)).unwrap();
         client.batch_execute(sql).unwrap();
     }
 

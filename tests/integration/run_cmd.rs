@@ -6,8 +6,8 @@ use std::process::{Child, Stdio};
 use std::thread;
 
 use pgio::pg::private::PrivateCluster;
+use pgio_connect::Client;
 use pgio_results::histogram::{BUCKETS, bucket_of};
-use postgres::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pgio::pg::private::{PrivateCluster, Spec};
 use pgio::rng::SplitMix64;
-use postgres::{Client, NoTls};
+use pgio_connect::{Client, Endpoint, Env, resolve};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::controlling::{Managed, change_journal};
@@ -105,19 +105,14 @@ fn undo_finds_the_primary_where_a_standby_comes_first_in_the_list() {
     let cluster = PrivateCluster::start(&Spec { standby: true, ..spec(INSTALLED) }).unwrap();
     let primary = cluster.primary_conninfo();
     let places = [&cluster.standby_conninfo().unwrap(), &primary].map(|conninfo| {
-        let config: postgres::Config = conninfo.parse().unwrap();
-        let postgres::config::Host::Unix(socket) = &config.get_hosts()[0] else { panic!() };
-        (socket.display().to_string(), config.get_ports()[0])
+        let params = resolve(conninfo, &Env::default()).unwrap();
+        let Endpoint::Socket { dir, port } = &params.hosts[0] else { panic!() };
+        (dir.display().to_string(), *port)
     });
-    let config: postgres::Config = primary.parse().unwrap();
+    let params = resolve(&primary, &Env::default()).unwrap();
     let list = format!(
         "host={},{} port={},{} user={} dbname={} target_session_attrs=read-write",
-        places[0].0,
-        places[1].0,
-        places[0].1,
-        places[1].1,
-        config.get_user().unwrap(),
-        config.get_dbname().unwrap()
+        places[0].0, places[1].0, places[0].1, places[1].1, params.user, params.dbname
     );
     let dir = killed_in_mid_trial(&list);
     let without = list.replace(" target_session_attrs=read-write", "");
@@ -213,7 +208,7 @@ fn crash_a_backend(dsn: &str) {
     });
     kill_process(pids[0], Signal::STOP).unwrap();
     kill_process(pids[1], Signal::KILL).unwrap();
-    wait_until("in recovery", || Client::connect(dsn, NoTls).is_err());
+    wait_until("in recovery", || Client::connect(dsn).is_err());
 }
 
 #[test]

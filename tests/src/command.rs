@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use postgres::Client;
-use postgres::config::{Config, Host};
+use pgio_connect::Client;
+use pgio_connect::{Endpoint, Env, resolve};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -31,18 +31,18 @@ impl TestDatabase {
     }
 
     pub fn at(conninfo: &str) -> TestDatabase {
-        let config: Config = conninfo.parse().unwrap();
-        let host = match &config.get_hosts()[0] {
-            Host::Tcp(name) => name.clone(),
-            Host::Unix(dir) => dir.display().to_string(),
+        let params = resolve(conninfo, &Env::default()).unwrap();
+        let (host, port) = match &params.hosts[0] {
+            Endpoint::Tcp { host, port, .. } => (host.clone(), *port),
+            Endpoint::Socket { dir, port } => (dir.display().to_string(), *port),
         };
         TestDatabase {
             dir: tempfile::tempdir().unwrap(),
             conninfo: conninfo.to_owned(),
             host,
-            port: config.get_ports()[0].to_string(),
-            user: config.get_user().unwrap().to_owned(),
-            database: config.get_dbname().unwrap().to_owned(),
+            port: port.to_string(),
+            user: params.user,
+            database: params.dbname,
         }
     }
 

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pgio::pg::private::{PrivateCluster, Spec, VersionRequest};
-use postgres::{Client, NoTls};
+use pgio_connect::Client;
 
 use crate::timing;
 
@@ -117,7 +117,7 @@ impl Drop for OwnPrimary {
 
 /// Removes what tests leave in a server: sessions, settings, databases, tablespaces, roles.
 fn restore(cluster: &PrivateCluster) -> Result<(), Box<dyn Error>> {
-    let open = || Client::connect(&cluster.primary_conninfo_to("postgres"), NoTls);
+    let open = || Client::connect(&cluster.primary_conninfo_to("postgres"));
     let mut client = open()?;
     for statement in [
         "ALTER SYSTEM RESET ALL",
@@ -191,7 +191,7 @@ pub fn is_installed(program: &str) -> bool {
 
 /// A session with the user's search_path, which also has what pgio's own functions expect.
 pub fn connect(conninfo: &str) -> Client {
-    let mut client = Client::connect(conninfo, NoTls).unwrap();
+    let mut client = Client::connect(conninfo).unwrap();
     let schema = "SELECT set_config('pgio.schema', coalesce(current_schema(), ''), false)";
     client.batch_execute(schema).unwrap();
     client

@@ -10,8 +10,8 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::types::FromSqlOwned;
-use postgres::{Client, NoTls};
+use pgio_connect::Client;
+use pgio_connect::types::FromSqlOwned;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -317,7 +317,7 @@ pub fn is_at_work(conninfo: &str) -> bool {
 
 /// `None` without an answer.
 fn ask<T: FromSqlOwned>(conninfo: &str, sql: &str) -> Option<T> {
-    let mut client = Client::connect(conninfo, NoTls).ok()?;
+    let mut client = Client::connect(conninfo).ok()?;
     client.query_one(sql, &[]).ok()?.try_get(0).ok()
 }
 

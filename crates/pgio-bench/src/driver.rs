@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::server::Bench;
 use pgio::cli::exit::Outcome;
@@ -45,11 +45,11 @@ impl Workload for Waiting {
         Ok(Box::new(SessionPool::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
     }
 
-    fn before_trial(&self, _: &mut Client) -> Result<(), postgres::Error> {
+    fn before_trial(&self, _: &mut Client) -> Result<(), pgio_connect::Error> {
         Ok(())
     }
 
-    fn dataset(&self, _: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
+    fn dataset(&self, _: &mut Client) -> Result<Option<DatasetInfo>, pgio_connect::Error> {
         Ok(None)
     }
 
@@ -57,7 +57,7 @@ impl Workload for Waiting {
         Vec::new()
     }
 
-    fn clean_up(&self, _: &mut Client) -> Result<(), postgres::Error> {
+    fn clean_up(&self, _: &mut Client) -> Result<(), pgio_connect::Error> {
         Ok(())
     }
 }

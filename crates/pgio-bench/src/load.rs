@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use postgres::SimpleQueryMessage;
+use pgio_connect::SimpleQueryMessage;
 
 use super::server::{Bench, spread};
 use super::upstream::{self, UpstreamArgs, missing};

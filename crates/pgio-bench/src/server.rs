@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use benchmath::summary;
-use postgres::Client;
+use pgio_connect::Client;
 
 use pgio::cli::exit::{FAILED, Failure, Outcome, TRIAL};
 use pgio::cli::setup::{self, Lines};

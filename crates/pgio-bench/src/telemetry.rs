@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use benchmath::effect::{self, Decision, Paired};
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::server::{Bench, metric};
 use pgio::cli::exit::{FAILED, Failure, Outcome};

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use pgio::cli::exit::{CONNECT, Failure, USAGE};
 use pgio::pg::private::VersionRequest;
@@ -52,7 +52,7 @@ fn sql(scripts: &Path) -> PathBuf {
 /// Creates mypgio() in the session's database.
 pub(super) fn create_functions(scripts: &Path, client: &mut Client) -> Result<(), Failure> {
     // Its files begin by dropping their objects, which must exist.
-    let failed = |e: postgres::Error| {
+    let failed = |e: pgio_connect::Error| {
         Failure::new(CONNECT, e).context("cannot create the original's functions")
     };
     client

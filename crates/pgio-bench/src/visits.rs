@@ -4,7 +4,7 @@
 //! The original's `BETWEEN k AND k + N` touches N + 1 rows and counts N. Both ratios are printed: by
 //! its count, and by the rows that it touches.
 
-use postgres::Client;
+use pgio_connect::Client;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

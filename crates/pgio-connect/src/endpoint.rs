@@ -7,8 +7,6 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-use postgres::config::SslMode;
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
     Socket {
@@ -43,15 +41,33 @@ pub(super) fn parse_address(text: &str, port: u16) -> Option<SocketAddr> {
     }
 }
 
-/// Whether the address is in a zone of this machine, without which it cannot be reached.
-pub(super) fn is_in_zone(address: &SocketAddr) -> bool {
-    matches!(address, SocketAddr::V6(address) if address.scope_id() != 0)
-}
-
-/// The address and TLS mode of an open session, to open further sessions directly.
+/// The address and TLS of a session, to open further sessions directly.
 #[derive(Debug, Clone)]
 pub struct Route {
     pub(super) endpoint: Endpoint,
+    /// `None` means the Unix-domain socket of the endpoint.
     pub(super) address: Option<SocketAddr>,
-    pub(super) ssl: SslMode,
+    pub(super) encryption: Encryption,
+}
+
+/// Whether a session asks the server for TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Encryption {
+    Off,
+    IfOffered,
+    Required,
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.endpoint)?;
+        match (&self.endpoint, self.address) {
+            (Endpoint::Tcp { host, .. }, Some(address))
+                if host.split('%').next() != Some(&*address.ip().to_string()) =>
+            {
+                write!(f, " ({})", address.ip())
+            }
+            _ => Ok(()),
+        }
+    }
 }

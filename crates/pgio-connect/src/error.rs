@@ -9,7 +9,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use postgres::error::SqlState;
+use tokio_postgres::error::SqlState;
 
 use super::limits::Excess;
 
@@ -75,8 +75,6 @@ pub enum ConnectError {
     Stopped { at: String },
     #[error("cannot send a cancel request to the server")]
     Cancel { source: Box<dyn std::error::Error + Send + Sync> },
-    #[error("cannot start a thread to connect")]
-    Thread { source: io::Error },
 }
 
 impl ConnectError {
@@ -86,7 +84,8 @@ impl ConnectError {
             ConnectError::NotReady { .. } => true,
             ConnectError::Server { code, .. } => code == SqlState::CRASH_SHUTDOWN.code(),
             ConnectError::Protocol { source, .. } => {
-                source.downcast_ref().is_some_and(postgres::Error::is_closed)
+                let source = source.downcast_ref::<io::Error>();
+                source.is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
             }
             ConnectError::NoneOf(errors) => errors.iter().any(ConnectError::is_recovery),
             _ => false,

@@ -1,38 +1,17 @@
-//! Opens a session with the `postgres` crate: tries the hosts in turn, with or without TLS.
+//! Opens a session: tries the hosts in turn, with or without TLS, by libpq's rules.
 //!
-//! This module loops over hosts, addresses and TLS modes itself, because the driver does not
-//! implement libpq's rules (when to try the next host, when to retry without TLS, `verify-ca`, a
-//! timeout for the whole handshake). It gives the driver one address and one TLS mode at a time
-//! and, with TCP, a stream that limits what the server may send.
-//!
-//! The driver accepts no such stream for a Unix-domain socket. There a login over [`Wire`], which
-//! has the limits, comes first, once per socket file; it detects a listener that floods its clients
-//! before the driver connects.
-//!
-//! Next: `classify` converts the driver's errors; `cancel` cancels a session's statement.
-
-pub(super) mod classify;
+//! Next: `login` opens one session at one address.
 
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
-use std::time::{Duration, Instant};
-use std::{fs, io, thread};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use postgres::config::{SslMode as DriverSsl, SslNegotiation};
-use postgres::error::SqlState;
-use postgres::{Client, Config, NoTls};
-
-use super::endpoint::{Endpoint, Route, is_in_zone};
+use super::attempt::Attempt;
+use super::client::Client;
+use super::endpoint::{Encryption, Endpoint, Route};
 use super::error::{ConnectError, ConnectWarning};
-use super::guarded::{Connector, Encryption, Progress, detour};
-use super::params::{ChannelBinding, ConnectParams, SessionAttrs, SslMode};
-use super::tls;
-use super::wire::{Wire, dial_zone};
-use crate::interrupt;
-use classify::Attempt;
+use super::login::Failed;
+use super::params::{ConnectParams, SessionAttrs, SslMode};
 
 /// Opens a session on the first suitable host.
 ///
@@ -41,15 +20,6 @@ use classify::Attempt;
 /// As in libpq, the next host is tried if a host is unreachable, is starting up or does not satisfy
 /// `target_session_attrs`; any other error ends the search.
 pub fn connect(params: &ConnectParams) -> Result<Client, ConnectError> {
-    reach(params).map(|(client, _)| client)
-}
-
-/// Like [`connect`], but also returns the route.
-///
-/// # Errors
-///
-/// Same as [`connect`].
-pub fn reach(params: &ConnectParams) -> Result<(Client, Route), ConnectError> {
     let passes: &[SessionAttrs] = match params.session_attrs {
         SessionAttrs::PreferStandby => &[SessionAttrs::Standby, SessionAttrs::Any],
         _ => &[params.session_attrs],
@@ -59,7 +29,7 @@ pub fn reach(params: &ConnectParams) -> Result<(Client, Route), ConnectError> {
         failed.clear();
         for endpoint in &params.hosts {
             match try_host(params, endpoint, *wanted, &mut failed) {
-                Ok(Some(reached)) => return Ok(reached),
+                Ok(Some(client)) => return Ok(client),
                 Ok(None) => {}
                 Err(error) => return Err(error),
             }
@@ -76,7 +46,7 @@ fn try_host(
     endpoint: &Endpoint,
     wanted: SessionAttrs,
     failed: &mut Vec<ConnectError>,
-) -> Result<Option<(Client, Route)>, ConnectError> {
+) -> Result<Option<Client>, ConnectError> {
     let addresses = match addresses(endpoint) {
         Ok(addresses) => addresses,
         Err(error) => {
@@ -85,13 +55,9 @@ fn try_host(
         }
     };
     for address in addresses {
-        let attempt = Attempt { params, endpoint, address };
-        let opened = attempt_all_modes(&attempt)
-            .and_then(|(client, ssl)| Ok((check(client, &attempt, wanted)?, ssl)));
-        match opened {
-            Ok((client, ssl)) => {
-                return Ok(Some((client, Route { endpoint: endpoint.clone(), address, ssl })));
-            }
+        let opened = attempt_all_modes(params, endpoint, address);
+        match opened.and_then(|client| check(client, params, wanted)) {
+            Ok(client) => return Ok(Some(client)),
             Err(error) if tries_next_host(&error) => failed.push(error),
             Err(error) => return Err(error),
         }
@@ -121,38 +87,46 @@ fn addresses(endpoint: &Endpoint) -> Result<Vec<Option<SocketAddr>>, ConnectErro
 }
 
 /// Tries one address with TLS, without TLS, or both in turn.
-fn attempt_all_modes(attempt: &Attempt<'_>) -> Result<(Client, DriverSsl), ConnectError> {
-    let mode = match attempt.endpoint {
+fn attempt_all_modes(
+    params: &ConnectParams,
+    endpoint: &Endpoint,
+    address: Option<SocketAddr>,
+) -> Result<Client, ConnectError> {
+    let mode = match endpoint {
         // PostgreSQL has no TLS on Unix-domain sockets, and libpq ignores sslmode there.
         Endpoint::Socket { .. } => SslMode::Disable,
-        Endpoint::Tcp { .. } => attempt.params.ssl.mode,
+        Endpoint::Tcp { .. } => params.ssl.mode,
     };
+    let route = |encryption| Route { endpoint: endpoint.clone(), address, encryption };
+    let open = |encryption| Client::open(params, &route(encryption));
     let opened = match mode {
-        SslMode::Disable => open(attempt, DriverSsl::Disable),
-        SslMode::Allow => match open(attempt, DriverSsl::Disable) {
-            Err(plain) if plain.refused => open(attempt, DriverSsl::Require)
+        SslMode::Disable => open(Encryption::Off),
+        SslMode::Allow => match open(Encryption::Off) {
+            Err(plain) if plain.refused => open(Encryption::Required)
                 .map_err(|tls| Failed::from(more_helpful(tls.error, plain.error))),
             other => other,
         },
-        SslMode::Prefer => match open(attempt, DriverSsl::Prefer) {
-            Err(tls) if tls.allows_plain() => match open(attempt, DriverSsl::Disable) {
-                Ok(opened) => {
-                    warn(attempt.at(), tls.error.to_string());
-                    Ok(opened)
+        SslMode::Prefer => match open(Encryption::IfOffered) {
+            Err(tls) if allows_plain(&tls) => match open(Encryption::Off) {
+                Ok(client) => {
+                    warn(client.route().to_string(), tls.error.to_string());
+                    Ok(client)
                 }
                 Err(plain) => Err(Failed::from(more_helpful(tls.error, plain.error))),
             },
             other => other,
         },
-        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => {
-            open(attempt, DriverSsl::Require)
-        }
+        SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => open(Encryption::Required),
     };
     opened.map_err(|failed| failed.error)
 }
 
-fn unreachable(error: &io::Error, attempt: &Attempt<'_>) -> ConnectError {
-    classify::unreachable(Some(error.kind()), error.to_string(), attempt)
+/// Whether libpq goes on without TLS if TLS is only preferred. Not for what pgio does not support:
+/// libpq would have TLS.
+fn allows_plain(failed: &Failed) -> bool {
+    let tls_failed =
+        matches!(failed.error, ConnectError::Tls { .. } | ConnectError::TlsFile { .. });
+    if failed.encrypted { failed.refused } else { tls_failed }
 }
 
 static ON_WARNING: OnceLock<fn(&ConnectWarning)> = OnceLock::new();
@@ -173,32 +147,6 @@ fn warn(at: String, why: String) {
     }
 }
 
-/// A failed login, and what decides in libpq whether it is tried again with or without TLS.
-#[derive(Debug)]
-struct Failed {
-    error: ConnectError,
-    /// The session had TLS.
-    encrypted: bool,
-    /// The server refused the login before the authentication was complete.
-    refused: bool,
-}
-
-impl Failed {
-    /// Whether libpq goes on without TLS if TLS is only preferred. Not for what pgio does not support:
-    /// libpq would have TLS.
-    fn allows_plain(&self) -> bool {
-        let tls_failed =
-            matches!(self.error, ConnectError::Tls { .. } | ConnectError::TlsFile { .. });
-        if self.encrypted { self.refused } else { tls_failed }
-    }
-}
-
-impl From<ConnectError> for Failed {
-    fn from(error: ConnectError) -> Failed {
-        Failed { error, encrypted: false, refused: false }
-    }
-}
-
 /// Returns the more helpful of two errors: the server's error over TLS, or else both combined.
 fn more_helpful(tls: ConnectError, mut plain: ConnectError) -> ConnectError {
     if !matches!(tls, ConnectError::Tls { .. }) {
@@ -212,180 +160,23 @@ fn more_helpful(tls: ConnectError, mut plain: ConnectError) -> ConnectError {
     plain
 }
 
-fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<(Client, DriverSsl), Failed> {
-    let config = driver_config(attempt, ssl)?;
-    let tls = encryption(attempt.params, ssl)?;
-    if let Some(address) = attempt.address {
-        interrupt::note(address);
-    }
-    let zone = attempt.address.filter(is_in_zone);
-    *attempt.params.zone.lock().unwrap_or_else(PoisonError::into_inner) = zone;
-    let limit = attempt.params.connect_timeout;
-    let progress = Arc::<Progress>::default();
-    let opened = match attempt.endpoint {
-        Endpoint::Tcp { .. } => {
-            let deadline = limit.map(|limit| Instant::now() + limit);
-            let connector = Connector::new(tls, ssl, deadline, Arc::clone(&progress));
-            let own = dial_zone(attempt.params).map_err(|e| unreachable(&e, attempt))?;
-            let connector = connector.over(own);
-            connect_within(limit, move || Ok(config.connect(connector)), attempt)?
-        }
-        Endpoint::Socket { dir, port } => {
-            let file = dir.join(format!(".s.PGSQL.{port}"));
-            let (params, endpoint) = (attempt.params.clone(), attempt.endpoint.clone());
-            let route = Route { endpoint, address: None, ssl };
-            let connect = move || {
-                login_first(&file, || Wire::open(&params, &route).map(drop))?;
-                Ok(config.connect(NoTls))
-            };
-            connect_within(limit, connect, attempt)?
-        }
-    };
-    let client = opened.map_err(|error| Failed {
-        encrypted: progress.is_encrypted(),
-        refused: is_refusal(&error) && !progress.is_authenticated(),
-        error: classify::classify(error, attempt),
-    })?;
-    Ok((client, ssl))
-}
-
-/// Whether the server sent an error for which libpq would change the mode: one that starts up refuses both.
-fn is_refusal(error: &postgres::Error) -> bool {
-    error.as_db_error().is_some_and(|sent| *sent.code() != SqlState::CANNOT_CONNECT_NOW)
-}
-
-/// What pgio does not support is no error yet for a server that may do without TLS.
-fn encryption(params: &ConnectParams, ssl: DriverSsl) -> Result<Option<Encryption>, ConnectError> {
-    if ssl == DriverSsl::Disable {
-        return Ok(None);
-    }
-    match tls::client_config(params) {
-        Ok(config) => Ok(Some(Ok(config))),
-        Err(ConnectError::TlsUnsupported(what)) if ssl == DriverSsl::Prefer => Ok(Some(Err(what))),
-        Err(error) => Err(error),
-    }
-}
-
-/// Logs in over [`Wire`], unless the listener at this socket file has passed before.
-fn login_first(
-    file: &Path,
-    login: impl FnOnce() -> Result<(), ConnectError>,
-) -> Result<(), ConnectError> {
-    static PASSED: Mutex<BTreeSet<(u64, u64, i64, i64)>> = Mutex::new(BTreeSet::new());
-    // A new socket at the same path is another file.
-    let identity = fs::metadata(file).ok().map(|m| (m.dev(), m.ino(), m.ctime(), m.ctime_nsec()));
-    let passed = || PASSED.lock().unwrap_or_else(PoisonError::into_inner);
-    if identity.is_some_and(|identity| passed().contains(&identity)) {
-        return Ok(());
-    }
-    login()?;
-    passed().extend(identity);
-    Ok(())
-}
-
-type Opened = Result<Result<Client, postgres::Error>, ConnectError>;
-
-/// Applies the timeout to the whole login. The driver's own timeout covers only the TCP handshake,
-/// but a stalled server accepts the connection and then sends nothing. After the timeout, or when
-/// pgio is asked to stop, the thread is abandoned; it ends when the server answers or goes away.
-fn connect_within(
-    limit: Option<Duration>,
-    connect: impl FnOnce() -> Opened + Send + 'static,
-    attempt: &Attempt<'_>,
-) -> Opened {
-    let (done, opened) = mpsc::sync_channel(1);
-    thread::Builder::new()
-        .name("connect".to_owned())
-        // After a timeout the receiver is gone, and dropping the session closes it.
-        .spawn(move || drop(done.send(connect())))
-        .map_err(|source| ConnectError::Thread { source })?;
-    let started = Instant::now();
-    loop {
-        let left = limit.map_or(interrupt::REPEAT, |limit| limit.saturating_sub(started.elapsed()));
-        match opened.recv_timeout(left.min(interrupt::REPEAT)) {
-            Ok(opened) => return opened,
-            Err(_) if interrupt::must_end_wait() => {
-                return Err(ConnectError::Stopped { at: attempt.at() });
-            }
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                // The thread has printed its panic, for example without a free file descriptor.
-                let source = io::Error::other("the thread that connects ended early");
-                return Err(ConnectError::Thread { source });
-            }
-            Err(mpsc::RecvTimeoutError::Timeout) => {}
-        }
-        if let Some(limit) = limit.filter(|limit| started.elapsed() >= *limit) {
-            return Err(ConnectError::TimedOut { at: attempt.at(), seconds: limit.as_secs() });
-        }
-    }
-}
-
-fn driver_config(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<Config, ConnectError> {
-    let params = attempt.params;
-    let mut config = Config::new();
-    config
-        .user(&params.user)
-        .dbname(&params.dbname)
-        .application_name(&params.application_name)
-        .ssl_mode(ssl)
-        .channel_binding(match params.channel_binding {
-            ChannelBinding::Disable => postgres::config::ChannelBinding::Disable,
-            ChannelBinding::Prefer => postgres::config::ChannelBinding::Prefer,
-            ChannelBinding::Require => postgres::config::ChannelBinding::Require,
-        })
-        .keepalives(!params.keepalives.disabled);
-    match attempt.endpoint {
-        Endpoint::Socket { dir, port } => config.host_path(dir).port(*port),
-        // The driver's TLS is our `Connector`, which applies the real mode.
-        Endpoint::Tcp { host, .. } => {
-            config.host(host).ssl_mode(DriverSsl::Require).ssl_negotiation(SslNegotiation::Direct)
-        }
-    };
-    if let Some(mut address) = attempt.address {
-        if is_in_zone(&address) {
-            let detour = detour().and_then(TcpListener::local_addr);
-            address = detour.map_err(|e| unreachable(&e, attempt))?;
-        }
-        config.hostaddr(address.ip()).port(address.port());
-    }
-    if let Some(password) = params.password_for(attempt.endpoint) {
-        config.password(password.expose());
-    }
-    if let Some(options) = &params.options {
-        config.options(options);
-    }
-    if let Some(limit) = params.connect_timeout {
-        config.connect_timeout(limit);
-    }
-    if let Some(handler) = params.on_notice.0.clone() {
-        config.notice_callback(move |notice| handler(notice.routine().unwrap_or_default()));
-    }
-    let keep = &params.keepalives;
-    keep.idle.map(|idle| config.keepalives_idle(idle));
-    keep.interval.map(|interval| config.keepalives_interval(interval));
-    keep.count.map(|count| config.keepalives_retries(count));
-    keep.user_timeout.map(|limit| config.tcp_user_timeout(limit));
-    Ok(config)
-}
-
 /// Checks that the session satisfies target_session_attrs.
 fn check(
     mut client: Client,
-    attempt: &Attempt<'_>,
+    params: &ConnectParams,
     wanted: SessionAttrs,
 ) -> Result<Client, ConnectError> {
     if wanted == SessionAttrs::Any {
         return Ok(client);
     }
-    let row = client
-        .query_one(
-            "SELECT pg_catalog.pg_is_in_recovery(), \
-                    pg_catalog.current_setting('transaction_read_only')::pg_catalog.bool",
-            &[],
-        )
-        .and_then(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+    let row = client.query_one(
+        "SELECT pg_catalog.pg_is_in_recovery(), \
+                pg_catalog.current_setting('transaction_read_only')::pg_catalog.bool",
+        &[],
+    );
+    let row = row.and_then(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
     let (standby, read_only): (bool, bool) =
-        row.map_err(|error| classify::classify(error, attempt))?;
+        row.map_err(|error| Attempt { params, route: client.route() }.failed(error))?;
     let (satisfied, wanted) = match wanted {
         SessionAttrs::Any | SessionAttrs::PreferStandby => (true, "any server"),
         SessionAttrs::ReadWrite => (!read_only, "open for writing"),
@@ -396,9 +187,192 @@ fn check(
     if satisfied {
         Ok(client)
     } else {
-        Err(ConnectError::WrongSession { at: attempt.at(), wanted })
+        Err(ConnectError::WrongSession { at: client.route().to_string(), wanted })
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    //! Whether an attempt is repeated with or without TLS, against a server with prepared answers.
+
+    use std::io::{self, Read, Write};
+    use std::net::{Ipv6Addr, TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::{fs, thread};
+
+    use super::*;
+    use crate::interrupt::tests::CUTS;
+    use crate::{Env, resolve};
+
+    /// What clients began with, in order, over all connections: a request for TLS, or a login.
+    type Asked = Arc<Mutex<Vec<&'static str>>>;
+
+    fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
+        [&[tag][..], &length, body].concat()
+    }
+
+    fn refusal(code: &str) -> Vec<u8> {
+        message(b'E', format!("SFATAL\0C{code}\0Mno\0\0").as_bytes())
+    }
+
+    /// Starts a server that answers a request for TLS by `tls` and a login by `answer`.
+    fn serve(tls: u8, answer: Vec<u8>) -> (u16, Asked) {
+        serve_at(("127.0.0.1", 0), tls, answer)
+    }
+
+    fn serve_at(address: (&str, u16), tls: u8, answer: Vec<u8>) -> (u16, Asked) {
+        let listener = TcpListener::bind(address).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let asked = Asked::default();
+        let seen = Arc::clone(&asked);
+        // Ends with the process.
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                // An error means that the client has left.
+                let _ = converse(&mut stream, tls, &answer, &seen);
+            }
+        });
+        (port, asked)
+    }
+
+    fn converse(stream: &mut TcpStream, tls: u8, answer: &[u8], asked: &Asked) -> io::Result<()> {
+        loop {
+            let mut head = [0; 8];
+            stream.read_exact(&mut head)?;
+            let (length, code) = head.split_at(4);
+            if code == 80_877_103_u32.to_be_bytes() {
+                asked.lock().unwrap().push("TLS");
+                stream.write_all(&[tls])?;
+                continue;
+            }
+            asked.lock().unwrap().push("login");
+            let length = u32::from_be_bytes(length.try_into().unwrap()) as usize;
+            stream.read_exact(&mut vec![0; length - 8])?;
+            stream.write_all(answer)?;
+            return stream.read_to_end(&mut Vec::new()).map(drop);
+        }
+    }
+
+    /// Connects to such a server; returns what it was asked for, and the error.
+    fn attempts(
+        mode: &str,
+        env: &Env,
+        tls: u8,
+        answer: Vec<u8>,
+    ) -> (Vec<&'static str>, ConnectError) {
+        let _alone = CUTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let (port, asked) = serve(tls, answer);
+        let text = format!("host=127.0.0.1 port={port} user=u dbname=d sslmode={mode}");
+        let error = connect(&resolve(&text, env).unwrap()).err().unwrap();
+        let asked = asked.lock().unwrap().clone();
+        (asked, error)
+    }
+
+    #[test]
+    fn prefer_does_not_go_on_without_tls_for_what_pgio_does_not_support() {
+        let home = tempfile::tempdir().unwrap();
+        let own = home.path().join(".postgresql");
+        fs::create_dir(&own).unwrap();
+        for file in ["root.crt", "root.crl"] {
+            fs::write(own.join(file), "").unwrap();
+        }
+        let env = Env { home: Some(home.path().to_owned()), ..Env::default() };
+        let (asked, error) = attempts("prefer", &env, b'S', refusal("28000"));
+        assert!(matches!(error, ConnectError::TlsUnsupported(_)), "{error}");
+        assert_eq!(asked, ["TLS"]);
+
+        // Without TLS there is no certificate that the list could revoke.
+        let (asked, error) = attempts("prefer", &env, b'N', refusal("28000"));
+        assert!(matches!(error, ConnectError::Authentication { .. }), "{error}");
+        assert_eq!(asked[..2], ["TLS", "login"]);
+    }
+
+    fn authentication(kind: u32) -> Vec<u8> {
+        message(b'R', &kind.to_be_bytes())
+    }
+
+    #[test]
+    fn allow_tries_tls_after_every_refusal_before_the_authentication_is_complete() {
+        for code in ["28000", "28P01", "08P01", "53300"] {
+            let (asked, error) = attempts("allow", &Env::default(), b'N', refusal(code));
+            assert_eq!(asked, ["login", "TLS"], "{code}: {error}");
+        }
+        let (_, error) = attempts("allow", &Env::default(), b'N', refusal("08P01"));
+        assert!(error.to_string().contains("does not support TLS"), "{error}");
+
+        let too_late = [authentication(0), refusal("28000")].concat();
+        // Kind 3 asks for a password, and there is none.
+        for answer in [too_late, refusal("57P03"), authentication(3)] {
+            let (asked, error) = attempts("allow", &Env::default(), b'N', answer);
+            assert_eq!(asked, ["login"], "{error}");
+        }
+    }
+
+    #[test]
+    fn a_limit_of_connections_is_named_by_who_has_it() {
+        for (routine, hint) in [
+            ("InitializeSessionUserId", "the CONNECTION LIMIT of role `u`"),
+            ("CheckMyDatabase", "the CONNECTION LIMIT of database `d`"),
+            ("InitProcess", "raise max_connections"),
+        ] {
+            let sent = message(b'E', format!("SFATAL\0C53300\0Mno\0R{routine}\0\0").as_bytes());
+            let (_, error) = attempts("disable", &Env::default(), b'N', sent);
+            assert!(error.to_string().contains(hint), "{error}");
+        }
+    }
+
+    /// A link-local address of this machine with its zone, if it has one.
+    fn link_local() -> Option<String> {
+        let interfaces = fs::read_to_string("/proc/net/if_inet6").ok()?;
+        interfaces.lines().find_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [address, _, _, "20", _, name] = words[..] else { return None };
+            let bits = u128::from_str_radix(address, 16).ok()?;
+            Some(format!("{}%{name}", Ipv6Addr::from(bits)))
+        })
+    }
+
+    #[test]
+    fn an_address_is_reached_in_its_zone() {
+        let Some(address) = link_local() else { return };
+        let _alone = CUTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let (plain, escaped) = (address.clone(), address.replace('%', "%25"));
+        for how in [0, 1, 2] {
+            let (port, asked) = serve_at((&*address, 0), b'N', refusal("28000"));
+            let text = match how {
+                0 => format!("host={plain} port={port} user=u dbname=d"),
+                1 => format!("host=h hostaddr={plain} port={port} user=u dbname=d"),
+                _ => format!("postgresql://u@[{escaped}]:{port}/d"),
+            };
+            let params = resolve(&text, &Env::default()).unwrap();
+            let error = connect(&params).err().unwrap();
+            assert!(matches!(error, ConnectError::Authentication { .. }), "{text}: {error}");
+            assert_eq!(asked.lock().unwrap()[..2], ["TLS", "login"], "{text}");
+        }
+    }
+
+    #[test]
+    fn prefer_goes_on_without_tls_as_libpq_does() {
+        let (asked, error) = attempts("prefer", &Env::default(), b'N', refusal("28P01"));
+        assert_eq!(asked, ["TLS", "login"], "the login had no TLS: {error}");
+
+        let tls = || ConnectError::Tls { at: "h".to_owned(), problem: "alert".to_owned() };
+        let sent = || ConnectError::TooManyConnections {
+            at: "h".to_owned(),
+            message: String::new(),
+            raise: String::new(),
+        };
+        for (error, encrypted, refused, expected) in [
+            (tls(), false, false, true),
+            // After the handshake: the server does not accept the client's certificate.
+            (tls(), true, false, false),
+            (sent(), true, true, true),
+            (sent(), true, false, false),
+            (sent(), false, true, false),
+        ] {
+            let failed = Failed { error, encrypted, refused };
+            assert_eq!(allows_plain(&failed), expected, "{failed:?}");
+        }
+    }
+}

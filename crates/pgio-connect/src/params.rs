@@ -5,16 +5,15 @@
 //! Next: `resolve` creates them, `open` and `tls` use them.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::endpoint::Endpoint;
 use super::error::ConnectWarning;
 use super::passfile::Passfile;
 use super::secret::Secret;
-use super::tls::verifier::Tls;
+use super::tls::Tls;
 
 /// Everything needed to open a session. Created by [`super::resolve()`].
 #[derive(Debug, Clone)]
@@ -39,8 +38,6 @@ pub struct ConnectParams {
     pub(super) warnings: Vec<ConnectWarning>,
     /// Created once for all sessions with these parameters, because it reads files.
     pub(super) tls: Arc<OnceLock<Tls>>,
-    /// The address that the sessions use, if it is in a zone.
-    pub(super) zone: Arc<Mutex<Option<SocketAddr>>>,
     pub(super) on_notice: OnNotice,
 }
 

@@ -1,17 +1,51 @@
-//! Parses the service file: `[name]` sections of `keyword=value` lines.
+//! Finds a service and parses its file: `[name]` sections of `keyword=value` lines.
 //!
 //! Follows libpq: no spaces around `=`, no quotes, no service within a service.
 //!
-//! Next: `resolve` chooses the files.
+//! Next: `resolve` takes values from it where the connection string has none.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
-use super::error::BadText;
+use super::env::Env;
+use super::error::{BadText, ConnectError};
 use super::keywords::{Pair, pair};
 
+/// Searches the user's service file, then the system's.
+pub(super) fn find(name: &str, env: &Env) -> Result<(PathBuf, Vec<Pair>), ConnectError> {
+    let given = env.var("PGSERVICEFILE").map(PathBuf::from);
+    let user_file = || env.home.as_ref().map(|home| home.join(".pg_service.conf"));
+    let system_dirs = match env.var("PGSYSCONFDIR") {
+        Some(dir) => vec![PathBuf::from(dir)],
+        None => env.sysconf_dirs.clone(),
+    };
+    let system_files = system_dirs.into_iter().map(|dir| dir.join("pg_service.conf"));
+    let must_exist = given.clone();
+
+    let mut looked_in = Vec::new();
+    for path in given.or_else(user_file).into_iter().chain(system_files) {
+        if must_exist.as_ref() != Some(&path) && !path.exists() {
+            continue;
+        }
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(source) => return Err(ConnectError::ServiceFileUnreadable { path, source }),
+        };
+        match find_in(&text, name) {
+            Ok(Some(pairs)) => return Ok((path, pairs)),
+            Ok(None) => looked_in.push(path),
+            Err(bad) => {
+                return Err(ConnectError::ServiceFile { path, line: bad.at, problem: bad.problem });
+            }
+        }
+    }
+    Err(ConnectError::ServiceNotFound { name: name.to_owned(), looked_in })
+}
+
 /// The pairs of one service; `None` if the file does not define it. In an error, `at` is the line.
-pub(super) fn find(text: &[u8], name: &str) -> Result<Option<Vec<Pair>>, BadText> {
+fn find_in(text: &[u8], name: &str) -> Result<Option<Vec<Pair>>, BadText> {
     let mut found: Option<Vec<Pair>> = None;
     for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
         let line = line.trim_ascii();
@@ -64,7 +98,7 @@ host=never reached
 ";
 
     fn values(name: &str) -> Option<Vec<(&'static str, String)>> {
-        let pairs = find(FILE.as_bytes(), name).unwrap()?;
+        let pairs = find_in(FILE.as_bytes(), name).unwrap()?;
         let text = |p: Pair| (p.keyword, p.value.into_string().unwrap());
         Some(pairs.into_iter().map(text).collect())
     }
@@ -81,20 +115,20 @@ host=never reached
 
     #[test]
     fn errors_name_the_line() {
-        let problem = |text: &str| find(text.as_bytes(), "s").err().unwrap().to_string();
+        let problem = |text: &str| find_in(text.as_bytes(), "s").err().unwrap().to_string();
         assert!(problem("[s]\nhots=a").contains("unknown keyword `hots`; nearest is `host`"));
-        assert_eq!(find(b"[s]\n\nhost", "s").err().unwrap().at, 3);
+        assert_eq!(find_in(b"[s]\n\nhost", "s").err().unwrap().at, 3);
         assert!(problem("[s]\nservice=x").contains("another service"));
         assert!(problem("[s]\nhost = x").contains("no spaces"));
         // Errors in other sections are ignored.
-        assert!(find(b"# M\xfcller\n[t]\nnonsense\n[s]\nhost=a", "s").unwrap().is_some());
+        assert!(find_in(b"# M\xfcller\n[t]\nnonsense\n[s]\nhost=a", "s").unwrap().is_some());
     }
 
     #[test]
     fn fuzzed_files_are_parsed_or_refused() {
         fuzz(&[FILE, "# c\n[s]\nhost=a,b\nport=5432\n[t]\nuser=\n"], |bytes| {
             for name in ["one", "s", ""] {
-                if let Err(error) = find(bytes, name) {
+                if let Err(error) = find_in(bytes, name) {
                     print(&error);
                 }
             }

@@ -1,17 +1,11 @@
 //! A session that owns its socket. The client-side engine needs it to wait for a thousand sessions
 //! in one place and to send messages directly.
 //!
-//! It connects by the route that [`super::reach`] found, with the same parameters, TLS and
+//! It connects by the route that [`super::connect`] found, with the same parameters, TLS and
 //! password, and uses PostgreSQL's protocol 3.0. It blocks until [`Wire::set_nonblocking`]; the
 //! caller composes requests and interprets answers.
 //!
-//! Next: `startup` for passwords, `message` for what the server sends, `pipe` for the socket with
-//! or without TLS.
-
-mod message;
-mod pipe;
-mod socket;
-mod startup;
+//! Next: `login` for passwords, `message` for what the server sends, `socket` for TLS.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,18 +14,16 @@ use std::time::Duration;
 use bytes::BytesMut;
 use postgres_protocol::message::frontend;
 
-use super::cancel::Canceller;
 use super::endpoint::Route;
 use super::error::ConnectError;
 use super::limits::{self, During, Excess};
+use super::login::{self, Canceller};
+use super::message::{Message, Refusal, WireError, routine, texts};
 use super::params::{ConnectParams, NoticeHandler};
-pub use message::{Message, Refusal, WireError, routine, texts};
-use pipe::Pipe;
-pub(super) use socket::dial_zone;
-pub(super) use startup::cancel;
+use super::socket::Pipe;
 
 /// Rows in text format.
-pub(super) type Rows = Vec<Vec<Option<String>>>;
+type Rows = Vec<Vec<Option<String>>>;
 
 /// An open session.
 pub struct Wire {
@@ -49,15 +41,20 @@ impl std::fmt::Debug for Wire {
 }
 
 impl Wire {
-    /// Opens a session by the route that [`super::reach`] found.
+    /// Opens a session by the route that [`super::connect`] found.
     ///
     /// # Errors
     ///
     /// Same as [`super::connect`], for this one address.
     pub fn open(params: &ConnectParams, route: &Route) -> Result<Wire, ConnectError> {
-        let (pipe, inbox, pid, key) = startup::open(params, route)?;
-        let canceller = Canceller::for_wire(params, route, pid, key);
-        Ok(Wire { pipe, inbox, pid, canceller, on_notice: params.on_notice.0.clone() })
+        let login = login::open(params, route).map_err(|failed| failed.error)?;
+        Ok(Wire {
+            pipe: login.pipe,
+            inbox: login.rest,
+            pid: login.process.0,
+            canceller: Canceller::new(params, route, login.process),
+            on_notice: params.on_notice.0.clone(),
+        })
     }
 
     /// Backend process id, as sent by the server at login; meaningless behind a pooler.
@@ -152,7 +149,7 @@ impl Wire {
 
 impl AsFd for Wire {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.pipe.as_fd()
+        self.pipe.socket.as_fd()
     }
 }
 

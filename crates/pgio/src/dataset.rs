@@ -16,13 +16,11 @@ pub mod lines;
 pub mod load;
 pub mod mark;
 pub mod plan;
-pub mod sizes;
 pub mod space;
 pub mod tablespace;
 pub mod vacuum;
 pub mod verify;
 
-mod lock;
 mod sql;
 
 pub use destroy::{DestroySummary, destroy, helper_names, refuse_while_loading};

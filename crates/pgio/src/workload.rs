@@ -40,7 +40,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postgres::Client;
+use pgio_connect::Client;
 use serde::{Deserialize, Serialize};
 
 use crate::config::resolve::Extent;
@@ -166,11 +166,11 @@ pub trait Workload: Send + Sync {
         None
     }
     /// What has to be there or be made the same before every trial.
-    fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
+    fn before_trial(&self, _admin: &mut Client) -> Result<(), pgio_connect::Error> {
         Ok(())
     }
     /// The data set's size now, where the workload has one.
-    fn dataset(&self, _admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
+    fn dataset(&self, _admin: &mut Client) -> Result<Option<DatasetInfo>, pgio_connect::Error> {
         Ok(None)
     }
     /// Metrics of its own, from all that was done in a window of `seconds`.
@@ -187,7 +187,7 @@ pub trait Workload: Send + Sync {
         None
     }
     /// Removes what `before_trial` made.
-    fn clean_up(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
+    fn clean_up(&self, _admin: &mut Client) -> Result<(), pgio_connect::Error> {
         Ok(())
     }
 }

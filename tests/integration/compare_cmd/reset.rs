@@ -191,7 +191,7 @@ fn a_database_keeps_its_name_whatever_interrupts_its_re_creation() {
         // A session in the new database keeps it from being renamed for a while.
         let mut guest = None;
         running.wait_until("re-created", || {
-            guest = postgres::Client::connect(&new, postgres::NoTls).ok();
+            guest = pgio_connect::Client::connect(&new).ok();
             guest.is_some()
         });
         if kills {

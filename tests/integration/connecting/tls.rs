@@ -141,7 +141,7 @@ fn any_host_name_has_tls_as_with_psql() {
     // The engine's own sessions go the same way.
     let text = format!("{} host='a b' sslmode=verify-ca sslrootcert={ca}", by_tcp(&server));
     let params = pgio_connect::resolve(&text, &server.env(&[])).unwrap();
-    let (_, route) = pgio_connect::reach(&params).unwrap();
+    let route = pgio_connect::connect(&params).unwrap().route().clone();
     let sql = "select ssl from pg_stat_ssl where pid = pg_backend_pid()";
     let rows = pgio_connect::Wire::open(&params, &route).unwrap().query(sql).unwrap();
     assert_eq!(rows[0][0].as_deref(), Some("t"));

@@ -171,9 +171,7 @@ impl Network {
         let server = [&postgres, "-D", &data, "-h", SERVER, "-k", &socket, "-c", "fsync=off"];
         self.start("14", "postgres.log", &[], &[&user[..], &server].concat());
         let conninfo = self.conninfo();
-        wait_until("the server answers", || {
-            postgres::Client::connect(&conninfo, postgres::NoTls).is_ok()
-        });
+        wait_until("the server answers", || pgio_connect::Client::connect(&conninfo).is_ok());
     }
 
     /// By a socket, which needs no network.

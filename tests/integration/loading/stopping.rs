@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use pgio::dataset::{DatasetError, LoadEvent, LoadSpec, check_for_run};
 use pgio::host::stop::Stop;
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::{database, load, load_by, load_telling, number, relations, spec, tables};
 use pgio_tests::fixture::{INSTALLED, connect};

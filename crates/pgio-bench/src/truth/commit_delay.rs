@@ -9,7 +9,6 @@ use std::fs;
 use std::path::Path;
 
 use benchmath::signed_rank;
-use postgres::NoTls;
 
 use super::rounds::{Plan, Round, RoundResult, run_rounds};
 use super::server::private;
@@ -39,7 +38,7 @@ const DELAYED_INSERTS: Inserts = Inserts { before: 1, timed: 9 };
 pub(super) fn run(plan: &Plan) -> Outcome {
     let cluster = private(plan.pg, None, &[])?;
     let dsn = cluster.primary_conninfo();
-    let mut client = postgres::Client::connect(&dsn, NoTls).map_err(failed)?;
+    let mut client = pgio_connect::Client::connect(&dsn).map_err(failed)?;
     // The columns are those of the workload.
     client.batch_execute("CREATE TABLE plain (n integer, filler text)").map_err(failed)?;
     drop(client);

@@ -11,7 +11,6 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use benchmath::summary;
-use postgres::NoTls;
 
 use super::disk::{Disk, enter_namespace};
 use super::rounds::{Plan, RoundResult, run_rounds};
@@ -113,12 +112,14 @@ impl Side {
 /// Reads the index and as many blocks of the table as fit into the buffers: a cache that fills during
 /// the experiment would fill faster on the faster disk.
 fn fill(cluster: &PrivateCluster) -> Outcome {
-    let failed = |e| Failure::new(FAILED, e).context("cannot fill the buffers by pg_prewarm");
-    let mut client =
-        postgres::Client::connect(&cluster.primary_conninfo(), NoTls).map_err(failed)?;
+    let mut client = pgio_connect::Client::connect(&cluster.primary_conninfo()).map_err(failed)?;
     let sql = "CREATE EXTENSION pg_prewarm; SELECT pg_prewarm('pgio1'); \
                SELECT pg_prewarm(indexrelid) FROM pg_index WHERE indrelid = 'pgio1'::regclass";
     client.batch_execute(sql).map_err(failed)
+}
+
+fn failed(error: impl Into<anyhow::Error>) -> Failure {
+    Failure::new(FAILED, error).context("cannot fill the buffers by pg_prewarm")
 }
 
 /// Measures the reads per second of a device while it is busy, alongside the experiment.

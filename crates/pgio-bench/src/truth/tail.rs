@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::{Client, NoTls};
+use pgio_connect::Client;
 
 use super::rounds::{Round, opened_at, scratch};
 use super::server::private;
@@ -109,12 +109,12 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 fn one(args: &Args, round: &Round<'_>, dsn: &str) -> Result<Metric, Failure> {
-    let mut client = Client::connect(dsn, NoTls).map_err(failed)?;
+    let mut client = Client::connect(dsn).map_err(failed)?;
     let (opened, when) = mpsc::channel::<Instant>();
     let (at, hold) = (args.at(), args.hold);
     let wait_for =
         |moment: Instant| thread::sleep(moment.saturating_duration_since(Instant::now()));
-    let locker = thread::spawn(move || -> Result<(), postgres::Error> {
+    let locker = thread::spawn(move || -> Result<(), pgio_connect::Error> {
         // The trial may fail before its window.
         let Ok(opened) = when.recv() else { return Ok(()) };
         wait_for(opened + Duration::from_secs_f64(at));

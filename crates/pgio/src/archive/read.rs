@@ -1,15 +1,15 @@
 //! Reads runs for a history, from the views alone and in a read-only transaction.
 //!
-//! The rows of a query come through a portal, a few at a time: a session over TCP ends when one answer exceeds
-//! 32 MiB (`pgio_connect`), and a history has no limit.
+//! The rows of a query come through a cursor, a few at a time: a session ends when one answer exceeds 32 MiB
+//! (`pgio_connect`), and a history has no limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use postgres::{Client, IsolationLevel, Row, Transaction};
+use pgio_connect::{Client, Row, Transaction};
 use serde::de::DeserializeOwned;
 
-use super::error::{ArchiveError, failed};
 use super::schema;
+use super::{ArchiveError, failed};
 use pgio_report::analysis::history::{Run, RunCondition};
 
 const RUNS: &str = include_str!("sql/runs.sql");
@@ -73,14 +73,16 @@ fn rows_of(
     transaction: &mut Transaction<'_>,
     query: &str,
     experiment: &str,
-) -> Result<Vec<Row>, postgres::Error> {
-    let portal = transaction.bind(query, &[&experiment])?;
+) -> Result<Vec<Row>, pgio_connect::Error> {
+    transaction.execute(&format!("DECLARE rows NO SCROLL CURSOR FOR {query}"), &[&experiment])?;
+    let fetch = transaction.prepare(&format!("FETCH {ROWS_AT_A_TIME} FROM rows"))?;
     let mut all = Vec::new();
     loop {
-        let rows = transaction.query_portal(&portal, i32::from(ROWS_AT_A_TIME))?;
+        let rows = transaction.query(&fetch, &[])?;
         let are_last = rows.len() < usize::from(ROWS_AT_A_TIME);
         all.extend(rows);
         if are_last {
+            transaction.batch_execute("CLOSE rows")?;
             return Ok(all);
         }
     }
@@ -88,8 +90,7 @@ fn rows_of(
 
 /// One snapshot for all queries, and a server that refuses any change.
 fn begin(client: &mut Client) -> Result<Transaction<'_>, ArchiveError> {
-    let begin = client.build_transaction().read_only(true);
-    let begin = begin.isolation_level(IsolationLevel::RepeatableRead).start();
+    let begin = client.begin("START TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY");
     let mut transaction = begin.map_err(failed("beginning"))?;
     schema::check_readable(&mut transaction)?;
     Ok(transaction)

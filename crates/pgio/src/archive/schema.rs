@@ -4,9 +4,9 @@
 //! are missing, in one transaction. A newer schema is refused, because its meaning is unknown. Rights are
 //! asked for before anything is written, so that the message names the one that is missing.
 
-use postgres::{Client, GenericClient};
+use pgio_connect::Client;
 
-use super::error::{ArchiveError, failed};
+use super::{ArchiveError, failed};
 use crate::pg::quote::fill;
 use crate::pg::trust::{Owners, find_untrusted, is_trusted_schema};
 
@@ -93,7 +93,7 @@ pub fn prepare_to_write(client: &mut Client) -> Result<(), ArchiveError> {
 }
 
 /// Checks version and rights for reading; changes nothing.
-pub fn check_readable(client: &mut impl GenericClient) -> Result<(), ArchiveError> {
+pub fn check_readable(client: &mut Client) -> Result<(), ArchiveError> {
     let state = state(client)?;
     let Some(owner) = &state.owner else {
         return Err(ArchiveError::Missing { database: state.database });
@@ -107,7 +107,7 @@ pub fn check_readable(client: &mut impl GenericClient) -> Result<(), ArchiveErro
     check(client, &state, owner, READS)
 }
 
-fn state(client: &mut impl GenericClient) -> Result<State, ArchiveError> {
+fn state(client: &mut Client) -> Result<State, ArchiveError> {
     let query = fill(STATE, &[("trusted_schema", &is_trusted_schema("s.nspowner"))]);
     let row =
         client.query_one(&query, &[]).map_err(failed("looking for the schema pgio_results"))?;
@@ -123,11 +123,7 @@ fn state(client: &mut impl GenericClient) -> Result<State, ArchiveError> {
     })
 }
 
-fn version(
-    client: &mut impl GenericClient,
-    state: &State,
-    owner: &str,
-) -> Result<i32, ArchiveError> {
+fn version(client: &mut Client, state: &State, owner: &str) -> Result<i32, ArchiveError> {
     let (database, role) = (state.database.clone(), state.role.clone());
     if !state.is_ours {
         return Err(ArchiveError::NotOurs { database });
@@ -153,7 +149,7 @@ fn version(
 }
 
 /// Refuses tables and views that may run code of others, before any of them is used.
-pub(super) fn check_trusted(client: &mut impl GenericClient) -> Result<(), ArchiveError> {
+pub(super) fn check_trusted(client: &mut Client) -> Result<(), ArchiveError> {
     let named = WRITES.iter().chain(READS).map(|(name, _)| *name);
     let names: Vec<&str> = named.chain(["schema_version"]).collect();
     let found = find_untrusted(client, "pgio_results", &names, Owners::Granting);
@@ -164,7 +160,7 @@ pub(super) fn check_trusted(client: &mut impl GenericClient) -> Result<(), Archi
 }
 
 fn check(
-    client: &mut impl GenericClient,
+    client: &mut Client,
     state: &State,
     owner: &str,
     wanted: &[(&str, &str)],
@@ -181,7 +177,7 @@ fn check(
     })
 }
 
-fn upgrade(client: &mut impl GenericClient, from: i32) -> Result<(), ArchiveError> {
+fn upgrade(client: &mut Client, from: i32) -> Result<(), ArchiveError> {
     for (version, migration) in (1..).zip(MIGRATIONS).skip(from.max(0) as usize) {
         let doing = || failed(format!("upgrading the schema pgio_results to version {version}"));
         client.batch_execute(migration).map_err(doing())?;

@@ -6,12 +6,12 @@
 
 use std::io::Write;
 
-use postgres::types::ToSql;
-use postgres::{Client, Transaction};
+use pgio_connect::types::ToSql;
+use pgio_connect::{Client, Transaction};
 
-use super::error::{ArchiveError, failed};
 use super::record::{Record, digest, json, time};
 use super::schema;
+use super::{ArchiveError, failed};
 use pgio_results::store::StoredExperiment;
 
 const INSERT: &str = include_str!("sql/insert_experiment.sql");
@@ -91,7 +91,7 @@ fn created_at(record: &Record) -> String {
     time(&record.run.created_at).unwrap_or_else(|| "-infinity".to_owned())
 }
 
-fn insert(transaction: &mut Transaction<'_>, record: &Record) -> Result<(), postgres::Error> {
+fn insert(transaction: &mut Transaction<'_>, record: &Record) -> Result<(), pgio_connect::Error> {
     let run = &record.run;
     let workload = run.work.get("workload").map_or("", String::as_str);
     let created_at = created_at(record);

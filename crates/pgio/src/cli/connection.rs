@@ -4,7 +4,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use postgres::Client;
+use pgio_connect::Client;
 use rustix::fs::Access;
 
 use super::exit::{FILES, Failure, Outcome};

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::exit::{FILES, Failure, Outcome};
 use super::flags::{ForSetup, Source};
 use super::output::{self, Status};
 use super::{connection, signals};
 use crate::config::LoadSettings;
-use crate::dataset::{DatasetError, LoadEvent, LoadSpec, LoadSummary, SpaceCheck, lines, sizes};
+use crate::dataset::{DatasetError, LoadEvent, LoadSpec, LoadSummary, SpaceCheck, lines};
 use crate::experiment::admin::open_admin;
 use crate::experiment::{slob, state};
 use crate::host::stop::Stop;
@@ -70,7 +70,7 @@ fn write_classic_files(dir: &Path, admin: &mut Client, spec: &LoadSpec) -> Outco
     tags.extend(spec.scan.iter().map(|scale| table(scale.blocks(), "")));
     tags.extend((0..spec.tables).map(|_| table(spec.blocks, "CREATE INDEX\n")));
     store::write_durably(&dir.join("pgio_objects_creation.out"), &tags)?;
-    let text = sizes::table_sizes(admin)?;
+    let text = lines::table_sizes(admin)?;
     Ok(store::write_durably(&dir.join("pgio_data_load_table_sizes.out"), &text)?)
 }
 

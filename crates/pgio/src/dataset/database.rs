@@ -9,7 +9,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::{Client, Row};
+use pgio_connect::{Client, Row};
 
 use super::error::DatasetError;
 use super::{destroy, mark, sql, verify};
@@ -106,7 +106,7 @@ pub fn describe(client: &mut Client, private: bool) -> Result<Database, DatasetE
 
 /// Reads the attributes again while sessions may be ending: a server process exits shortly after its
 /// connection is closed. DROP DATABASE waits in the same way.
-fn without_ending_sessions(client: &mut Client) -> Result<Row, postgres::Error> {
+fn without_ending_sessions(client: &mut Client) -> Result<Row, pgio_connect::Error> {
     let begun = Instant::now();
     loop {
         let row = client.query_one(sql::DATABASE, &[])?;
@@ -173,7 +173,7 @@ fn options(columns: &serde_json::Value, encoding: &str, tablespace: &str) -> Str
 fn settings(client: &mut Client, database: &str) -> Result<Vec<Setting>, DatasetError> {
     let failed = |e| DatasetError::from_pg("read", "the database's settings", e);
     let rows = client.query(sql::DATABASE_SETTINGS, &[]).map_err(failed)?;
-    let setting = |r: &Row| -> Result<Setting, postgres::Error> {
+    let setting = |r: &Row| -> Result<Setting, pgio_connect::Error> {
         let (role, name, value) = (r.try_get("role")?, r.try_get("name")?, r.try_get("value")?);
         Ok(Setting { role, name, value })
     };
@@ -207,7 +207,7 @@ fn grants(
         let why = "a role other than its owner granted privileges on it".to_owned();
         return Err(DatasetError::NotRecreatable { name: database.to_owned(), why });
     }
-    let grant = |row: &Row| -> Result<String, postgres::Error> {
+    let grant = |row: &Row| -> Result<String, pgio_connect::Error> {
         let (privilege, grantee): (&str, &str) =
             (row.try_get("privilege")?, row.try_get("grantee")?);
         let option = if row.try_get("grantable")? { " WITH GRANT OPTION" } else { "" };
@@ -247,7 +247,7 @@ fn apply_attributes(
     client: &mut Client,
     database: &Database,
     new: &str,
-) -> Result<(), postgres::Error> {
+) -> Result<(), pgio_connect::Error> {
     for s in &database.settings {
         let mut transaction = client.transaction()?;
         transaction.query_one(SET_LOCALLY, &[&s.name, &s.value])?;

@@ -4,10 +4,9 @@
 //! table, while one table per transaction would scan shared_buffers for every table. After a failure,
 //! call it again. This module does not ask for confirmation; the command does.
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::error::DatasetError;
-use super::lock::with_lock;
 use super::mark;
 use super::{sql, verify};
 
@@ -109,7 +108,7 @@ fn helpers(client: &mut Client) -> Result<Vec<Helper>, DatasetError> {
     let rows = client
         .query(sql::HELPERS, &[])
         .map_err(|e| DatasetError::from_pg("find", "the workload's objects", e))?;
-    let helper = |row: &postgres::Row| -> Result<Helper, DatasetError> {
+    let helper = |row: &pgio_connect::Row| -> Result<Helper, DatasetError> {
         let (statement, placeholder) = match row.try_get("kind")? {
             "table" => (sql::DROP_TABLE, "table"),
             "schema" => (sql::DROP_SCHEMA, "schema"),
@@ -121,4 +120,20 @@ fn helpers(client: &mut Client) -> Result<Vec<Helper>, DatasetError> {
         Ok(Helper { name, quoted, statement, placeholder, marked })
     };
     rows.iter().map(helper).collect()
+}
+
+/// Runs `work` while holding the lock on the data set of a schema, which excludes other loads and
+/// removals.
+pub(super) fn with_lock<T>(
+    admin: &mut Client,
+    work: impl FnOnce(&mut Client) -> Result<T, DatasetError>,
+) -> Result<T, DatasetError> {
+    let failed = |e| DatasetError::from_pg("lock", "the data set", e);
+    if !admin.query_one(sql::LOCK, &[]).map_err(failed)?.try_get::<_, bool>(0)? {
+        return Err(DatasetError::Busy);
+    }
+    let result = work(admin);
+    // This fails only if the connection is lost, which also releases the lock.
+    let _ = admin.query_one(sql::UNLOCK, &[]);
+    result
 }

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use postgres::error::SqlState;
+use pgio_connect::SqlState;
 
 use crate::pg::trust::Untrusted;
 use crate::pg::words;
@@ -61,15 +61,15 @@ pub enum DatasetError {
     #[error(
         "the server ran out of disk space at {object}, which was rolled back; free some space, or use a smaller SCALE"
     )]
-    DiskFull { object: String, source: postgres::Error },
+    DiskFull { object: String, source: pgio_connect::Error },
     #[error("{object} is in use by another session; end it (see pg_stat_activity) and try again")]
-    InUse { object: String, source: postgres::Error },
+    InUse { object: String, source: pgio_connect::Error },
     #[error("another session canceled the statement on {object}; try again")]
-    Canceled { object: String, source: postgres::Error },
+    Canceled { object: String, source: pgio_connect::Error },
     #[error("the role lacks a privilege on {object} or does not own it; connect as its owner")]
-    Privilege { object: String, source: postgres::Error },
+    Privilege { object: String, source: pgio_connect::Error },
     #[error("cannot drop {object} because other objects depend on it; drop these first")]
-    DependedOn { object: String, source: postgres::Error },
+    DependedOn { object: String, source: pgio_connect::Error },
     #[error("stopped: {finished} of {tables} tables are complete, the others were rolled back")]
     Stopped { finished: u32, tables: u32 },
     #[error(
@@ -124,7 +124,7 @@ pub enum DatasetError {
     #[error("cannot re-create database {name}: {why}")]
     NotRecreatable { name: String, why: String },
     #[error("cannot {doing}")]
-    Postgres { doing: String, source: postgres::Error },
+    Postgres { doing: String, source: pgio_connect::Error },
 }
 
 /// Returns the alternative to a load: fewer tables, if the first ones exist.
@@ -135,8 +135,8 @@ fn fewer_tables(usable: u32) -> String {
     }
 }
 
-impl From<postgres::Error> for DatasetError {
-    fn from(source: postgres::Error) -> DatasetError {
+impl From<pgio_connect::Error> for DatasetError {
+    fn from(source: pgio_connect::Error) -> DatasetError {
         DatasetError::Postgres { doing: "read the server's answer".to_owned(), source }
     }
 }
@@ -151,7 +151,7 @@ impl DatasetError {
     }
 
     /// Converts the error of a statement that performed `doing` (such as "load") on `object`.
-    pub(super) fn from_pg(doing: &str, object: &str, source: postgres::Error) -> DatasetError {
+    pub(super) fn from_pg(doing: &str, object: &str, source: pgio_connect::Error) -> DatasetError {
         let object = object.to_owned();
         match source.code() {
             Some(c) if *c == SqlState::DISK_FULL => DatasetError::DiskFull { object, source },

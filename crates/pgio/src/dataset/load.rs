@@ -16,13 +16,13 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use self::preflight::{Preflight, check as check_server};
 use self::stream::{Shared, StreamError, load_part, prepare};
+use super::destroy::with_lock;
 use super::error::DatasetError;
 use super::lines::Batches;
-use super::lock::with_lock;
 use super::mark::Part;
 use super::plan::LoadSpec;
 use super::{space, sql};

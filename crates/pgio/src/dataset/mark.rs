@@ -8,7 +8,7 @@ use crate::pg::words::Shown;
 use std::fmt;
 use std::str::FromStr;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::sql;
 use pgio_results::units::{Filler, Layout};
@@ -158,7 +158,7 @@ pub struct Named {
 }
 
 /// Returns all such objects, tables in the order of their numbers.
-pub fn find(client: &mut Client) -> Result<Vec<Named>, postgres::Error> {
+pub fn find(client: &mut Client) -> Result<Vec<Named>, pgio_connect::Error> {
     let rows = client.query(sql::NAMED, &[])?;
     // pgio never creates a table with a number beyond u32, so ignore it.
     let named = rows.iter().map(|row| {

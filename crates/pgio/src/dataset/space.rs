@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::error::DatasetError;
 use super::mark::{Named, Part};

@@ -4,7 +4,7 @@
 //! with the mark, and their indexes. Next: the treatment `filesystem` moves a data set to a new
 //! tablespace.
 
-use postgres::Client;
+use pgio_connect::Client;
 use serde::{Deserialize, Serialize};
 
 use super::error::DatasetError;
@@ -36,7 +36,7 @@ pub fn relations(client: &mut Client) -> Result<Vec<Relation>, DatasetError> {
     let names: Vec<String> = marked.map(|n| n.part.to_string()).collect();
     let query = sql::fill(sql::RELATIONS, &[("trusted", &is_trusted("t.relowner"))]);
     let rows = client.query(&query, &[&names]).map_err(failed)?;
-    let relation = |row: &postgres::Row| {
+    let relation = |row: &pgio_connect::Row| {
         Ok(Relation {
             schema: row.try_get("schema")?,
             name: row.try_get("name")?,

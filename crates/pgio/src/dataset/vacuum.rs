@@ -8,7 +8,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::error::DatasetError;
 use super::mark::Part;
@@ -99,7 +99,7 @@ pub fn vacuum(
 
 /// Whether the last VACUUM of a table left dead rows. Known only from PostgreSQL 15 on: older servers report
 /// statistics later.
-fn keeps_dead_rows(client: &mut Client, qualified: &str) -> Result<bool, postgres::Error> {
+fn keeps_dead_rows(client: &mut Client, qualified: &str) -> Result<bool, pgio_connect::Error> {
     let sql = "SELECT n_dead_tup > 0 FROM pg_stat_all_tables WHERE relid = to_regclass($1) \
                AND current_setting('server_version_num')::int >= 150000";
     let row = client.query_opt(sql, &[&qualified])?;
@@ -152,7 +152,7 @@ impl SnapshotWait {
     }
 }
 
-fn wait_error(error: postgres::Error) -> DatasetError {
+fn wait_error(error: pgio_connect::Error) -> DatasetError {
     DatasetError::from_pg("vacuum", "tables", error)
 }
 

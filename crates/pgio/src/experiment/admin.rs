@@ -1,6 +1,6 @@
 //! Opens the admin session of a run, and refuses other runs on its server.
 
-use postgres::{Client, SimpleQueryMessage};
+use pgio_connect::{Client, SimpleQueryMessage};
 
 use super::error::LiveError;
 use crate::dataset;

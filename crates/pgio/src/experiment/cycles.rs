@@ -6,7 +6,7 @@
 //! begins in, so its share of full-page images is that of the long run. Checkpoints issued by pgio
 //! at shorter distances would write more images than the server does.
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use crate::config::resolve::Extent;
 use pgio_results::model::{Check, Trial};
@@ -19,7 +19,7 @@ const ID: &str = "checkpoints";
 pub(super) fn cycle_seconds(
     admin: &mut Client,
     declared: Option<&str>,
-) -> Result<f64, postgres::Error> {
+) -> Result<f64, pgio_connect::Error> {
     let row = match declared {
         // A bare number means seconds in both.
         Some(value) => {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::state;
 use crate::host::Host;
@@ -105,9 +105,9 @@ pub fn ballast_warning(held: String) -> Warning {
 const NON_DEFAULT_SETTINGS: &str = include_str!("sql/non_default_settings.sql");
 
 /// Reads the server's non-default settings.
-pub fn read_settings(admin: &mut Client) -> Result<BTreeMap<String, String>, postgres::Error> {
+pub fn read_settings(admin: &mut Client) -> Result<BTreeMap<String, String>, pgio_connect::Error> {
     let rows = admin.query(NON_DEFAULT_SETTINGS, &[&secrets::WORDS.join("|")])?;
-    let setting = |row: &postgres::Row| {
+    let setting = |row: &pgio_connect::Row| {
         Ok((fact::setting(row.try_get(0)?), row.try_get::<_, Shown>(1)?.into()))
     };
     rows.iter().map(setting).collect()

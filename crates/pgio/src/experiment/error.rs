@@ -52,7 +52,7 @@ pub enum LiveError {
     #[error(transparent)]
     Dataset(#[from] DatasetError),
     #[error("cannot prepare the server")]
-    Postgres(#[from] postgres::Error),
+    Postgres(#[from] pgio_connect::Error),
 }
 
 fn listed(runs: &[LiveRun]) -> String {

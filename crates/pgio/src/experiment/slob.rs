@@ -2,7 +2,7 @@
 //!
 //! Prints nothing: warnings and the events of a load go to the caller.
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::state;
 use crate::config::{Layer, LoadSettings, ResolveError, SlobSettings};

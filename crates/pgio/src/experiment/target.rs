@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::admin::refuse_other_runs;
 use super::error::LiveError;

@@ -16,7 +16,7 @@ mod woven;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use postgres::Client;
+use pgio_connect::Client;
 
 pub use self::joint::{JointTrial, RendezvousMember, run as run_joint};
 pub(super) use self::record::metrics_of;

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::clusters::{self, Abandoned};
 use super::connection;

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 /// Number of clock readings timed together.
 const READINGS: u32 = 20_000;

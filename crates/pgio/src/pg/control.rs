@@ -43,7 +43,7 @@ pub enum ControlError {
     )]
     Denied { what: &'static str },
     #[error("cannot query the server's process and data directory")]
-    Postgres(#[from] postgres::Error),
+    Postgres(#[from] pgio_connect::Error),
     #[error(
         "the server process is not visible on host {host}: set host in [target] to the machine that runs it, and connect without a pooler or container in between"
     )]

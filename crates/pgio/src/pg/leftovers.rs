@@ -10,7 +10,7 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 /// Timeout for the sessions of a killed run to end: the server lists them for a moment after their client is gone.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -41,7 +41,7 @@ pub const UNANNOUNCED: &str = "pgio";
 /// Marks this run as live for as long as this connection exists. Takes the lock before setting the
 /// name: until then the connection is [`UNANNOUNCED`], because the name without the lock would look
 /// like a leftover.
-pub fn announce(client: &mut Client, run_id: &str) -> Result<(), postgres::Error> {
+pub fn announce(client: &mut Client, run_id: &str) -> Result<(), pgio_connect::Error> {
     client.execute("SELECT pg_advisory_lock_shared($1, hashtext($2))", &[&LOCK_CLASS, &run_id])?;
     client
         .execute("SELECT set_config('application_name', $1, false)", &[&application_name(run_id)])
@@ -54,7 +54,7 @@ const IS_LIVE: &str = "EXISTS (SELECT 1 FROM pg_locks l \
       AND l.objid::bigint = hashtext(split_part(substr(a.application_name, 6), ' ', 1))::bigint & 4294967295)";
 
 /// Terminates the sessions of runs that are no longer alive and returns their process ids.
-pub fn terminate(client: &mut Client) -> Result<Vec<i32>, postgres::Error> {
+pub fn terminate(client: &mut Client) -> Result<Vec<i32>, pgio_connect::Error> {
     let query = format!(
         "SELECT a.pid, pg_terminate_backend(a.pid) FROM pg_stat_activity a \
          WHERE a.application_name LIKE 'pgio:%' AND a.pid <> pg_backend_pid() \
@@ -93,7 +93,7 @@ impl fmt::Display for LiveRun {
 
 /// Announces as well that this run changes the server. Advisory locks belong to a database, but pg_locks shows
 /// those of all.
-pub fn announce_change(client: &mut Client, run_id: &str) -> Result<(), postgres::Error> {
+pub fn announce_change(client: &mut Client, run_id: &str) -> Result<(), pgio_connect::Error> {
     client
         .execute("SELECT pg_advisory_lock_shared($1, hashtext($2))", &[&CHANGE_CLASS, &run_id])
         .map(drop)
@@ -105,7 +105,7 @@ pub fn live_runs(
     client: &mut Client,
     run_id: &str,
     is_in_the_way: impl Fn(&LiveRun) -> bool,
-) -> Result<Vec<LiveRun>, postgres::Error> {
+) -> Result<Vec<LiveRun>, pgio_connect::Error> {
     let deadline = Instant::now() + EXIT_TIMEOUT;
     loop {
         let found = live_now(client, run_id)?;
@@ -116,7 +116,7 @@ pub fn live_runs(
     }
 }
 
-fn live_now(client: &mut Client, run_id: &str) -> Result<Vec<LiveRun>, postgres::Error> {
+fn live_now(client: &mut Client, run_id: &str) -> Result<Vec<LiveRun>, pgio_connect::Error> {
     let query = "SELECT DISTINCT substring(a.application_name FROM '^pgio:([^ ]+)'), \
             d.datname::text, coalesce(a.usename, '')::text, \
             EXISTS (SELECT FROM pg_locks c WHERE c.locktype = 'advisory' AND c.granted \
@@ -128,7 +128,7 @@ fn live_now(client: &mut Client, run_id: &str) -> Result<Vec<LiveRun>, postgres:
         ORDER BY 1, 2";
     let classes = [LOCK_CLASS, CHANGE_CLASS].map(i64::from);
     let rows = client.query(query, &[&classes[0], &classes[1], &run_id])?;
-    let run = |row: &postgres::Row| -> Result<LiveRun, postgres::Error> {
+    let run = |row: &pgio_connect::Row| -> Result<LiveRun, pgio_connect::Error> {
         Ok(LiveRun {
             id: row.try_get(0)?,
             database: row.try_get(1)?,

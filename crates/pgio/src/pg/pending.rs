@@ -4,7 +4,7 @@
 //! Read-only. What the role may not read is left out. Names only, since a value may be a secret.
 
 use crate::pg::words::{self, Shown};
-use postgres::{Client, Row};
+use pgio_connect::{Client, Row};
 
 use super::values::{SettingDescription, is_current_value, refusal};
 
@@ -24,7 +24,7 @@ const NOT_APPLIED: &str = include_str!("sql/not_applied.sql");
 const NOT_LOADED: &str = include_str!("sql/not_loaded.sql");
 
 /// What a reload would put in force. With a line that cannot be read a reload puts nothing in force: then that line.
-pub fn for_reload(client: &mut Client) -> Result<Vec<String>, postgres::Error> {
+pub fn for_reload(client: &mut Client) -> Result<Vec<String>, pgio_connect::Error> {
     let mut names = names(client, BROKEN)?;
     if names.is_empty() {
         for row in readable(client, NOT_LOADED)? {
@@ -36,7 +36,7 @@ pub fn for_reload(client: &mut Client) -> Result<Vec<String>, postgres::Error> {
 }
 
 /// What a restart would put in force, and what would keep the server from starting.
-pub fn for_restart(client: &mut Client) -> Result<Vec<String>, postgres::Error> {
+pub fn for_restart(client: &mut Client) -> Result<Vec<String>, pgio_connect::Error> {
     let mut all = for_reload(client)?;
     let sees_files = "SELECT has_table_privilege('pg_file_settings', 'SELECT') \
         AND has_function_privilege('pg_show_all_file_settings()', 'EXECUTE')";
@@ -53,19 +53,19 @@ pub fn for_restart(client: &mut Client) -> Result<Vec<String>, postgres::Error> 
     Ok(all)
 }
 
-fn names(client: &mut Client, query: &str) -> Result<Vec<String>, postgres::Error> {
+fn names(client: &mut Client, query: &str) -> Result<Vec<String>, pgio_connect::Error> {
     readable(client, query)?.iter().map(|row| row.try_get(0)).collect()
 }
 
 /// Only a superuser or a role with grants may see files.
-fn readable(client: &mut Client, query: &str) -> Result<Vec<Row>, postgres::Error> {
+fn readable(client: &mut Client, query: &str) -> Result<Vec<Row>, pgio_connect::Error> {
     match client.query(query, &[]) {
         Err(error) if words::is_denied(&error) => Ok(Vec::new()),
         other => other,
     }
 }
 
-fn not_loaded(row: &Row) -> Result<Option<String>, postgres::Error> {
+fn not_loaded(row: &Row) -> Result<Option<String>, pgio_connect::Error> {
     let setting: Option<Shown> = row.try_get("setting")?;
     let found = SettingDescription {
         setting: setting.map_or_else(String::new, String::from),

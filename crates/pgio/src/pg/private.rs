@@ -119,7 +119,7 @@ pub enum Error {
     #[error(transparent)]
     Session(#[from] ConnectError),
     #[error("a statement on the private server failed")]
-    Postgres(#[from] postgres::Error),
+    Postgres(#[from] pgio_connect::Error),
     #[error("{standby} did not {goal} within {seconds} s; its state is `{state}`")]
     NotReplicating { standby: String, goal: &'static str, seconds: u64, state: String },
     /// The owner ended while the cluster was being created.

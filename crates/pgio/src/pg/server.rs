@@ -6,23 +6,19 @@
 //! Next: `counters` for the counters around a window, `replication` for standbys.
 
 mod counters;
-mod error;
-mod node;
 mod replication;
 
 use std::time::{Duration, Instant};
 use std::{fmt, iter, thread};
 
-use postgres::error::SqlState;
-use postgres::{Client, GenericClient};
+use pgio_connect::Client;
+use pgio_connect::SqlState;
 
 pub use self::counters::{Counters, counters};
-use self::error::read;
-pub use self::error::{OLDEST, ServerError};
-pub use self::node::ServerNode;
 pub use self::replication::{Followers, Replication, Standby, followers, replication, streaming};
 use super::words::{self, Shown};
 use pgio_results::model::{DatabaseRow, ServerInfo, Warning};
+use serde::{Deserialize, Serialize};
 
 /// First version with pg_stat_force_next_flush().
 pub const FORCE_FLUSH_SINCE: u32 = 150_000;
@@ -63,7 +59,7 @@ impl Server {
 }
 
 /// Whether the session ended because the server killed it or was killed; it may accept another one soon.
-pub fn is_lost(error: &postgres::Error) -> bool {
+pub fn is_lost(error: &pgio_connect::Error) -> bool {
     error.is_closed() || error.code() == Some(&SqlState::CRASH_SHUTDOWN)
 }
 
@@ -97,7 +93,7 @@ fn newer_than_known(major: u32) -> Option<Warning> {
 }
 
 /// Identifies a database system: a primary and its physical standbys have the same identifier.
-pub fn system_identifier(client: &mut Client) -> Result<String, postgres::Error> {
+pub fn system_identifier(client: &mut Client) -> Result<String, pgio_connect::Error> {
     let query = "SELECT system_identifier::text FROM pg_control_system()";
     client.query_one(query, &[])?.try_get(0)
 }
@@ -105,7 +101,7 @@ pub fn system_identifier(client: &mut Client) -> Result<String, postgres::Error>
 /// Identifies a server, independent of the connection and the role: system identifier and port. A
 /// standby has its primary's system identifier; with the same port on another machine it counts as
 /// the same server.
-pub fn identity(client: &mut Client) -> Result<String, postgres::Error> {
+pub fn identity(client: &mut Client) -> Result<String, pgio_connect::Error> {
     let number = match system_identifier(client) {
         // Execution of pg_control_system() was revoked.
         Err(error) if words::is_denied(&error) => client
@@ -258,7 +254,7 @@ impl Connections {
 const CONNECTIONS: &str = include_str!("sql/connections.sql");
 
 /// Reads them for the role and the database of this session.
-pub fn connections(client: &mut impl GenericClient) -> Result<Connections, postgres::Error> {
+pub fn connections(client: &mut Client) -> Result<Connections, pgio_connect::Error> {
     let row = client.query_one(CONNECTIONS, &[])?;
     let left = |limit: ConnectionLimit, max: Option<i64>, used: i64| {
         max.map(|max| FreeConnections { limit, max, free: (max - used).max(0) })
@@ -287,7 +283,7 @@ pub fn check_database(server: &Server, asked: Option<&str>) -> Result<(), Server
 }
 
 /// The classic columns of pg_stat_database for the session's own database.
-pub fn database_row(client: &mut impl GenericClient) -> Result<DatabaseRow, ServerError> {
+pub fn database_row(client: &mut Client) -> Result<DatabaseRow, ServerError> {
     let row = client
         .query_one(
             "SELECT blks_hit, blks_read, tup_returned, tup_fetched, tup_updated \
@@ -342,12 +338,71 @@ pub struct Directory {
 }
 
 /// Empty if the role may not read data_directory.
-pub fn directories(client: &mut Client) -> Result<Vec<Directory>, postgres::Error> {
+pub fn directories(client: &mut Client) -> Result<Vec<Directory>, pgio_connect::Error> {
     let rows = client.query(DIRECTORIES, &[])?;
-    let directory = |row: &postgres::Row| {
+    let directory = |row: &pgio_connect::Row| {
         Ok(Directory { role: row.try_get(0)?, path: row.try_get::<_, Shown>(1)?.into() })
     };
     rows.iter().map(directory).collect()
+}
+
+/// What distinguishes a primary from its copies. Fields are absent if unknown, as in journals of earlier
+/// versions; then they prove nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerNode {
+    /// Not shown to every role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_directory: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<u32>,
+}
+
+const DATA_DIRECTORY: &str = "SELECT setting FROM pg_settings WHERE name = 'data_directory'";
+/// The control file shows a new timeline only after the next checkpoint; the name of a WAL file does at once.
+const TIMELINE: &str = "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)";
+
+impl ServerNode {
+    pub fn is_unknown(&self) -> bool {
+        *self == ServerNode::default()
+    }
+
+    /// Reads it from a primary, as far as the role may.
+    pub fn read(client: &mut Client) -> ServerNode {
+        let mut text = |query| {
+            let row = client.query_opt(query, &[]).ok().flatten()?;
+            row.try_get::<_, Option<String>>(0).ok()?
+        };
+        let data_directory = text(DATA_DIRECTORY);
+        let timeline = text(TIMELINE).and_then(|hex| u32::from_str_radix(&hex, 16).ok());
+        ServerNode { data_directory, timeline }
+    }
+}
+
+/// Oldest supported major version.
+pub const OLDEST: u32 = 13;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error("cannot read {what} from the server")]
+    Read { what: &'static str, source: pgio_connect::Error },
+    #[error("the server is PostgreSQL {0}; pgio needs {OLDEST} or newer")]
+    TooOld(String),
+    #[error(
+        "the session is connected to database `{found}`, but DBNAME is `{asked}`: specify the same database in CONNECT_STRING and DBNAME"
+    )]
+    OtherDatabase { asked: String, found: String },
+    #[error("the server is a standby, and workloads write: connect to the primary")]
+    Standby,
+}
+
+impl From<pgio_connect::Error> for ServerError {
+    fn from(source: pgio_connect::Error) -> ServerError {
+        read("an answer")(source)
+    }
+}
+
+fn read(what: &'static str) -> impl Fn(pgio_connect::Error) -> ServerError {
+    move |source| ServerError::Read { what, source }
 }
 
 #[cfg(test)]
@@ -359,5 +414,14 @@ mod tests {
         let warning = newer_than_known(NEWEST + 1).unwrap();
         assert!(warning.what.contains("19 is newer"), "{warning}");
         assert!((OLDEST..=NEWEST).all(|major| newer_than_known(major).is_none()));
+    }
+
+    #[test]
+    fn a_node_of_an_earlier_journal_is_unknown() {
+        let node: ServerNode = serde_json::from_str("{}").unwrap();
+        assert!(node.is_unknown());
+        let node = ServerNode { timeline: Some(3), ..node };
+        assert_eq!(serde_json::to_string(&node).unwrap(), r#"{"timeline":3}"#);
+        assert!(!node.is_unknown());
     }
 }

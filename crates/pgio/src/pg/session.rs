@@ -4,10 +4,10 @@
 //! and the schema in which pgio creates tables, the first of the user's search_path, is kept in the setting
 //! `pgio.schema`. Only the sessions of a user's program have the user's path.
 
-use postgres::{Client, NoTls, SimpleQueryMessage};
+use pgio_connect::{Client, SimpleQueryMessage};
 
 use super::words;
-use pgio_connect::{self, ConnectError, ConnectParams, Route};
+use pgio_connect::{ConnectError, ConnectParams};
 
 /// Sent as one message.
 pub const PREAMBLE: &str = include_str!("sql/preamble.sql");
@@ -16,25 +16,20 @@ pub const PREAMBLE: &str = include_str!("sql/preamble.sql");
 pub const SEARCH_PATH: (&str, &str) = ("search_path", "pg_catalog, pg_temp");
 
 /// Opens a session.
-pub fn open(params: &ConnectParams) -> Result<Client, ConnectError> {
-    reach(params).map(|(client, _)| client)
-}
-
-/// Opens a session; also returns the route.
 #[expect(clippy::disallowed_methods, reason = "the session is prepared here")]
-pub fn reach(params: &ConnectParams) -> Result<(Client, Route), ConnectError> {
-    let (mut client, route) = pgio_connect::reach(params)?;
+pub fn open(params: &ConnectParams) -> Result<Client, ConnectError> {
+    let mut client = pgio_connect::connect(params)?;
     prepare(&mut client, &params.describe())?;
-    Ok((client, route))
+    Ok(client)
 }
 
 /// Opens a session at a private server, whose socket pgio chose.
 #[expect(clippy::disallowed_methods, reason = "the session is prepared here")]
 pub fn open_private(conninfo: &str) -> Result<Client, ConnectError> {
     let at = "a private server";
-    let mut client = Client::connect(conninfo, NoTls).map_err(|error| {
-        let message = words::sentence(&error);
-        ConnectError::NotReady { at: at.to_owned(), message }
+    let mut client = Client::connect(conninfo).map_err(|error| ConnectError::NotReady {
+        at: at.to_owned(),
+        message: error.to_string(),
     })?;
     prepare(&mut client, at)?;
     Ok(client)

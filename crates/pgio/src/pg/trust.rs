@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use postgres::{GenericClient, Row};
+use pgio_connect::{Client, Row};
 
 use super::quote::fill;
 use super::words::Shown;
@@ -72,11 +72,11 @@ pub enum Owners {
 /// Finds the schema, a table or view of these names in it, or the role that would own new ones, if it must not be used.
 /// Those that do not exist are not found.
 pub fn find_untrusted(
-    client: &mut impl GenericClient,
+    client: &mut Client,
     schema: &str,
     names: &[&str],
     owners: Owners,
-) -> Result<Option<Untrusted>, postgres::Error> {
+) -> Result<Option<Untrusted>, pgio_connect::Error> {
     let values = [
         ("trusted_schema", is_trusted_schema("nspowner")),
         ("trusted_role", is_trusted("(SELECT oid FROM pg_roles WHERE rolname = current_user)")),

@@ -9,8 +9,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use postgres::error::{DbError, SqlState};
-use postgres::types::{FromSql, Type};
+use pgio_connect::types::{FromSql, Type};
+use pgio_connect::{DbError, SqlState};
 
 use printable::{self, MAX_MESSAGE, truncate};
 
@@ -31,9 +31,9 @@ pub fn sentence(error: &(dyn Error + 'static)) -> String {
 
 /// The error without its causes.
 pub fn message(error: &(dyn Error + 'static)) -> String {
-    let db_error = error
-        .downcast_ref::<DbError>()
-        .or_else(|| error.downcast_ref::<postgres::Error>().and_then(postgres::Error::as_db_error));
+    let db_error = error.downcast_ref::<DbError>().or_else(|| {
+        error.downcast_ref::<pgio_connect::Error>().and_then(pgio_connect::Error::as_db_error)
+    });
     let text = match db_error {
         // A line break in the server's message could look like the end of ours.
         Some(db) => match db.hint() {
@@ -50,7 +50,7 @@ pub fn message(error: &(dyn Error + 'static)) -> String {
 
 /// Whether the role lacks a privilege. The server sends the same SQLSTATE if the operating system
 /// refuses it a file; then the message, in any language, ends with the system's words after a colon.
-pub fn is_denied(error: &postgres::Error) -> bool {
+pub fn is_denied(error: &pgio_connect::Error) -> bool {
     error.as_db_error().is_some_and(|db| {
         *db.code() == SqlState::INSUFFICIENT_PRIVILEGE
             && (db.file() == Some("aclchk.c") || !db.message().contains(": "))

@@ -7,7 +7,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use pgio_connect::Client;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::host::clock::seconds_between;
@@ -44,7 +44,7 @@ pub(super) enum SessionError {
     #[error(transparent)]
     Server(#[from] ServerError),
     #[error("{}", words::message(.0))]
-    Postgres(#[from] postgres::Error),
+    Postgres(#[from] pgio_connect::Error),
 }
 
 /// Timeout for a sampler to return its samples.

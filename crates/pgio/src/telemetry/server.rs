@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::{Client, Statement};
+use pgio_connect::{Client, Statement};
 
 use super::sampling::{self, SAMPLER_TIMEOUT, SessionError, Span, WatchedServer, not_observed};
 use crate::pg::{quote, words};

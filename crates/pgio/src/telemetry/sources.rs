@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::environment::{self, Selection, Standbys};
 use super::sampling::{self, WatchedServer};

@@ -11,7 +11,7 @@
 use std::fmt;
 use std::path::Path;
 
-use postgres::{Client, Transaction};
+use pgio_connect::{Client, Transaction};
 
 use super::context::{Context, Machines};
 use super::contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};
@@ -448,7 +448,7 @@ fn check_extension(client: &mut Client) -> Result<(), TreatmentError> {
 fn with_extension(
     transaction: &mut Transaction<'_>,
     name: &str,
-) -> Result<String, postgres::Error> {
+) -> Result<String, pgio_connect::Error> {
     const TEMPORARY_SCHEMA: &str = "pgio_rolled_back";
     // Otherwise creating it fails.
     let find = format!(

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
-use ::postgres::Client;
+use pgio_connect::Client;
 
 use super::error::TreatmentError;
 use super::resource::ChangedServer;
@@ -285,7 +285,7 @@ impl Context<'_> {
         let (params, changed) = (self.params, &self.changed);
         let restoring = self.stop.is_restoring();
         let is_alive = |client: &mut Client| {
-            let alive = !client.is_closed() && (!restoring || client.is_valid(limit).is_ok());
+            let alive = !client.is_closed() && (!restoring || client.is_valid(limit));
             if !alive {
                 // Dropping the session would wait for an answer that never comes.
                 interrupt::cut_all();

@@ -21,7 +21,7 @@ pub enum TreatmentError {
     #[error("{0}")]
     OtherServer(String),
     #[error("cannot {doing}")]
-    Postgres { doing: String, source: ::postgres::Error },
+    Postgres { doing: String, source: pgio_connect::Error },
     #[error("cannot reach the server to change or restore a setting")]
     Connect(#[source] ConnectError),
     #[error("{what} did not take effect within {seconds} s: {why}")]
@@ -81,14 +81,14 @@ impl TreatmentError {
     /// For `map_err` of a query; `doing` completes "cannot ...".
     pub(super) fn postgres(
         doing: impl Into<String>,
-    ) -> impl FnOnce(::postgres::Error) -> TreatmentError {
+    ) -> impl FnOnce(pgio_connect::Error) -> TreatmentError {
         let doing = doing.into();
         move |source| TreatmentError::Postgres { doing, source }
     }
 }
 
-impl From<postgres::Error> for TreatmentError {
-    fn from(source: postgres::Error) -> TreatmentError {
+impl From<pgio_connect::Error> for TreatmentError {
+    fn from(source: pgio_connect::Error) -> TreatmentError {
         TreatmentError::postgres("read the server's answer")(source)
     }
 }

@@ -11,7 +11,7 @@ mod setting;
 mod step;
 mod sync;
 
-use postgres::Client;
+use pgio_connect::Client;
 use serde_json::Value;
 
 use self::list::{AutoConf, is_in_force};

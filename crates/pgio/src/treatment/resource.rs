@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use postgres::Client;
+use pgio_connect::Client;
 use serde::{Deserialize, Serialize};
 
 use super::error::TreatmentError;

@@ -18,7 +18,7 @@ mod session;
 mod window;
 pub(super) mod workloads;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::Totals;
 use super::error::EngineError;

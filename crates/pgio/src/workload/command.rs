@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postgres::Client;
+use pgio_connect::Client;
 use serde_json::{Value, json};
 
 use self::combine::combine;
@@ -389,7 +389,7 @@ impl Workload for Command {
         self.settings.divisible()
     }
 
-    fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {
+    fn clean_up(&self, admin: &mut Client) -> Result<(), pgio_connect::Error> {
         let Some(name) = &self.settings.spec.schema else { return Ok(()) };
         match schema::remove(admin, name) {
             Err(CommandError::Postgres { source, .. }) => Err(source),

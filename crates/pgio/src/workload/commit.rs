@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use postgres::Client;
+use pgio_connect::Client;
 use serde_json::json;
 
 use super::coordinator::proof::Proof;
@@ -46,7 +46,7 @@ impl Commit {
         found.map_err(failed)?.map_or(Ok(()), |untrusted| Err(EngineError::Untrusted(untrusted)))
     }
 
-    fn is_ours(&self, admin: &mut Client) -> Result<bool, postgres::Error> {
+    fn is_ours(&self, admin: &mut Client) -> Result<bool, pgio_connect::Error> {
         sql::is_marked(admin, &self.schema, TABLE, COMMIT_TABLE)
     }
 
@@ -121,7 +121,7 @@ impl Workload for Commit {
         Some(self)
     }
 
-    fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error> {
+    fn before_trial(&self, admin: &mut Client) -> Result<(), pgio_connect::Error> {
         self.clean_up(admin)?;
         let table = self.qualified();
         let key = if self.settings.index {
@@ -153,7 +153,7 @@ impl Workload for Commit {
         Some(CreatedTable { schema: self.schema.clone(), name: TABLE, mark: COMMIT_TABLE })
     }
 
-    fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {
+    fn clean_up(&self, admin: &mut Client) -> Result<(), pgio_connect::Error> {
         // Drop only a table with pgio's mark; otherwise CREATE fails.
         if self.is_ours(admin)? {
             admin.batch_execute(&format!("DROP TABLE {}", self.qualified()))

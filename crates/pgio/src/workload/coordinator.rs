@@ -22,8 +22,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use connected::{ConnectedDrivers, Driver};
+use pgio_connect::Client;
 use phases::{GatePhase, WindowPhase, open_all};
-use postgres::Client;
 use proof::{Counted, Proof, find_addresses, terminate_lost};
 use roster::{ATTEMPTS, Roster};
 pub use roster::{DriverCounts, Drivers};
@@ -240,7 +240,7 @@ impl RemoteSessions {
     }
 }
 
-fn counts_failed(source: postgres::Error) -> EngineError {
+fn counts_failed(source: pgio_connect::Error) -> EngineError {
     EngineError::Postgres { doing: "reading the server's counts", source }
 }
 

@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use postgres::Client;
+use pgio_connect::Client;
 use serde::{Deserialize, Serialize};
 
 use super::client::calls::AllCalls;
@@ -291,7 +291,7 @@ pub const RANKS_VARIABLE: &str = "PGIO_DRIVE_RANKS";
 pub const SLURM_RANK_VARIABLE: &str = "SLURM_PROCID";
 
 /// Returns text that identifies a server for every client: port, start time and database.
-pub fn server_name(client: &mut Client) -> Result<String, postgres::Error> {
+pub fn server_name(client: &mut Client) -> Result<String, pgio_connect::Error> {
     let row = client.query_one(
         "SELECT coalesce(current_setting('port', true), '') || '/' || \
                 (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text || '/' || current_database()",

@@ -32,7 +32,7 @@ pub enum EngineError {
     )]
     Privilege { role: String, what: String, grant: String },
     #[error("{doing} failed in a session: {}", words::message(.source))]
-    Postgres { doing: &'static str, source: postgres::Error },
+    Postgres { doing: &'static str, source: pgio_connect::Error },
     #[error("{doing} failed in a session: {source}")]
     Wire { doing: &'static str, source: WireError },
     #[error(

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use postgres::Client;
+use pgio_connect::Client;
 use serde_json::json;
 
 use pgio_mail::maildir::{self, StoredCopy};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::clock::Opener;
 use super::coordinator::Drivers;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
+use pgio_connect::{Client, SimpleQueryMessage, SimpleQueryRow};
 
 use super::error::EngineError;
 use super::{PlanCheck, Script};
@@ -166,13 +166,13 @@ pub(super) fn backend_pid(client: &mut Client) -> Result<i32, EngineError> {
     Ok(row.try_get(0)?)
 }
 
-impl From<postgres::Error> for EngineError {
-    fn from(source: postgres::Error) -> EngineError {
+impl From<pgio_connect::Error> for EngineError {
+    fn from(source: pgio_connect::Error) -> EngineError {
         failed("reading the server's answer")(source)
     }
 }
 
-pub(super) fn failed(doing: &'static str) -> impl Fn(postgres::Error) -> EngineError {
+pub(super) fn failed(doing: &'static str) -> impl Fn(pgio_connect::Error) -> EngineError {
     move |source| EngineError::Postgres { doing, source }
 }
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use postgres::Client;
+use pgio_connect::Client;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::error::EngineError;

@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::Client;
-use postgres::error::SqlState;
+use pgio_connect::Client;
+use pgio_connect::SqlState;
 
 use super::error::EngineError;
 use super::participants::Setup;
@@ -127,7 +127,7 @@ fn work(
     let params = setup.params.clone().with_notices(move |routine| received.push(routine));
     let mut client = session::open(&params).map_err(EngineError::Connect)?;
     let pid = backend_pid(&mut client)?;
-    let canceller = Box::new(pgio_connect::canceller(&client, &params));
+    let canceller = Box::new(client.canceller());
     let _ = events.send(SessionEvent::Connected { index, pid, canceller });
 
     let pinned = pin(&mut client, script, &setup.settings)?;

@@ -14,7 +14,7 @@ pub(super) mod tables;
 
 use std::sync::Arc;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::coordinator::proof::Proof;
 use super::drivers::Work;
@@ -92,7 +92,7 @@ impl Workload for Slob {
         Some(self)
     }
 
-    fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error> {
+    fn before_trial(&self, admin: &mut Client) -> Result<(), pgio_connect::Error> {
         if self.has_turnover() {
             let unlogged = self.loaded.layout.unlogged;
             tables::create_turnover_table(admin, &self.schema, self.count(), unlogged)
@@ -101,7 +101,7 @@ impl Workload for Slob {
         }
     }
 
-    fn dataset(&self, admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
+    fn dataset(&self, admin: &mut Client) -> Result<Option<DatasetInfo>, pgio_connect::Error> {
         let bytes = dataset::size(admin)?;
         Ok(Some(DatasetInfo {
             tables: self.settings.tables(),
@@ -123,7 +123,7 @@ impl Workload for Slob {
         metrics
     }
 
-    fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {
+    fn clean_up(&self, admin: &mut Client) -> Result<(), pgio_connect::Error> {
         if self.has_turnover() {
             tables::remove_turnover_table(admin, &self.schema)
         } else {

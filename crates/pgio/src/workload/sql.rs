@@ -1,6 +1,6 @@
 //! The .sql files of the workloads; `pg::quote` fills in their placeholders in braces.
 
-use postgres::Client;
+use pgio_connect::Client;
 
 pub(super) use crate::pg::quote::{fill, literal, qualified};
 use crate::pg::trust::is_trusted;
@@ -51,7 +51,7 @@ pub(super) fn is_marked(
     schema: &str,
     table: &str,
     mark: &str,
-) -> Result<bool, postgres::Error> {
+) -> Result<bool, pgio_connect::Error> {
     let query = fill(IS_MARKED, &[("trusted", &is_trusted("c.relowner"))]);
     let row = client.query_opt(&query, &[&schema, &table, &mark])?;
     Ok(row.is_some())

@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::error::EngineError;
 use super::stopping::{Stopping, server_answers};

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::error::EngineError;
 use pgio_connect::Canceller;
@@ -141,7 +141,7 @@ fn cancel_in_background(cancellers: Vec<Canceller>) {
 
 /// Returns whether the server answers within a short time.
 pub(super) fn server_answers(admin: &mut Client) -> bool {
-    admin.is_valid(ANSWER_TIMEOUT).is_ok()
+    admin.is_valid(ANSWER_TIMEOUT)
 }
 
 /// A cancel during SyncRep does not undo the commit: it becomes local, with a warning of this function

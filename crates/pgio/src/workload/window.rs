@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::Totals;
 use super::clock::{Start, wait_until};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use benchmath::carry_over::SliceSample;
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::Totals;
 use super::clock::{self, Start};
@@ -265,7 +265,7 @@ impl CatchUp {
     }
 }
 
-fn wait_failed(source: postgres::Error) -> EngineError {
+fn wait_failed(source: pgio_connect::Error) -> EngineError {
     EngineError::Postgres { doing: "waiting for standbys between slices", source }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::{Client, NoTls};
+use pgio_connect::Client;
 use tempfile::TempDir;
 
 use super::accusations::Expected;
@@ -234,7 +234,7 @@ impl Setup {
 }
 
 fn connect(dsn: &str) -> Result<Client, Failure> {
-    Client::connect(dsn, NoTls).map_err(failed)
+    Client::connect(dsn).map_err(failed)
 }
 
 /// Changes a setting of the server as an administrator would; returns when new sessions have it.

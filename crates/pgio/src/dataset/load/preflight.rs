@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use crate::dataset::error::DatasetError;
 use crate::dataset::mark::{self, Named, Part};

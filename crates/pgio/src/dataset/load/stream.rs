@@ -7,7 +7,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use postgres::{Client, Transaction};
+use pgio_connect::{Client, Transaction};
 
 use super::rows::{HEADER, Rows, TRAILER};
 use crate::dataset::error::DatasetError;
@@ -76,7 +76,7 @@ pub(super) fn load_part(
     let table = sql::qualified(shared.schema, &name);
     let failed = |e| stream_error(shared, &name, e);
 
-    let mut transaction = client.build_transaction().read_only(false).start().map_err(failed)?;
+    let mut transaction = client.begin("START TRANSACTION READ WRITE").map_err(failed)?;
     create(&mut transaction, shared, part, &table).map_err(failed)?;
     copy(&mut transaction, shared, part, &table)?;
     check_layout(&mut transaction, shared, part, &table)?;
@@ -102,8 +102,8 @@ pub(super) fn load_part(
     }
 }
 
-fn stream_error(shared: &Shared<'_>, name: &str, error: postgres::Error) -> StreamError {
-    let canceled = error.code() == Some(&postgres::error::SqlState::QUERY_CANCELED);
+fn stream_error(shared: &Shared<'_>, name: &str, error: pgio_connect::Error) -> StreamError {
+    let canceled = error.code() == Some(&pgio_connect::SqlState::QUERY_CANCELED);
     if canceled && shared.should_stop() {
         return StreamError::Stopped;
     }
@@ -115,7 +115,7 @@ fn create(
     shared: &Shared<'_>,
     part: Part,
     table: &str,
-) -> Result<(), postgres::Error> {
+) -> Result<(), pgio_connect::Error> {
     if shared.replaced.contains(&part) {
         transaction.batch_execute(&sql::fill(sql::DROP_TABLE, &[("table", table)]))?;
     }
@@ -157,7 +157,7 @@ fn copy(
     while position < blocks {
         let until = (position + COPY_ROWS).min(blocks);
         let mut writer =
-            transaction.copy_in(&*statement).map_err(|e| stream_error(shared, &name, e))?;
+            transaction.copy_in(&statement).map_err(|e| stream_error(shared, &name, e))?;
         // If a write fails, the connection is lost, and finish() returns the reason.
         let mut healthy = writer.write_all(HEADER).is_ok();
         while healthy && position < until {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::error::OpenError;
 use super::job::Job;

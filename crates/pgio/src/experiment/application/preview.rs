@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::cells::{cells, sweep};
 use super::error::RunError;

@@ -30,8 +30,8 @@ use crate::treatment::Resource;
 use crate::treatment::journal::Claims;
 use crate::workload::Workload;
 use crate::workload::command::LastSetup;
+use pgio_connect::Client;
 use pgio_connect::{ConnectError, ConnectParams, Env};
-use postgres::Client;
 
 /// The server of one target.
 #[derive(Debug)]

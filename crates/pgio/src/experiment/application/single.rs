@@ -10,12 +10,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::error::SingleError;
 use crate::config::SlobSettings;
 use crate::config::experiment::Checkpoint;
-use crate::dataset::sizes;
+use crate::dataset::lines;
 use crate::experiment::admin::{beside_warning, open_admin, refuse_other_runs};
 use crate::experiment::conflicts::InterruptedRun;
 use crate::experiment::connection::{self, ConnectionKeys};
@@ -182,7 +182,7 @@ impl OpenedRun<'_> {
 
     /// Lists the sizes of all tables as the original pgio does; none if the server cannot be reached any more.
     pub fn table_sizes(&mut self) -> Option<String> {
-        sizes::table_sizes(&mut self.admin).ok()
+        lines::table_sizes(&mut self.admin).ok()
     }
 }
 

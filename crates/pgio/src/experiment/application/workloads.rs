@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::error::OpenError;
 use super::servers::TargetServer;

@@ -1,6 +1,6 @@
 //! The data set of `slob`: does it exist, is it pgio's, which memory does it fit into.
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::subject::{Subject, Work};
 use crate::dataset::{self, Dataset, DatasetError, verify};

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::subject::{ServerAccess, Subject};
 use super::{Section, data, settings, storage};
@@ -114,7 +114,7 @@ fn judge_facts(
     hosts: &Hosts,
     server: &Server,
     client: &mut Client,
-) -> Result<Vec<Check>, postgres::Error> {
+) -> Result<Vec<Check>, pgio_connect::Error> {
     let row = client.query_one(FACTS, &[])?;
     let mut checks =
         vec![check_privileges(server, row.try_get("monitors")?, row.try_get("checkpoints")?)];

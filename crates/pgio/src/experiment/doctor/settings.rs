@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postgres::{Client, Row};
+use pgio_connect::{Client, Row};
 
 use crate::config::Layer;
 use crate::config::kinds::Sessions;
@@ -23,7 +23,7 @@ pub(super) fn judge(
     subject: &Subject,
     row: &Row,
     client: &mut Client,
-) -> Result<Vec<Check>, postgres::Error> {
+) -> Result<Vec<Check>, pgio_connect::Error> {
     let off = |name: &str| {
         row.try_get(name).is_ok_and(|value: &str| value == "off") && !subject.declares(name)
     };

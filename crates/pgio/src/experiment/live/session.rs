@@ -36,7 +36,7 @@ pub(super) fn context<'a>(
 
 /// Returns whether the server answers, through a new session if the old one ended.
 pub(super) fn ensure_session(target: &mut Target, run_id: &str, limit: Duration) -> bool {
-    if !target.admin.is_closed() && target.admin.is_valid(limit).is_ok() {
+    if !target.admin.is_closed() && target.admin.is_valid(limit) {
         return true;
     }
     // Otherwise dropping the session would wait for the missing answer.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::record::put;
 use crate::pg::server::{self, Counters, FORCE_FLUSH_SINCE};

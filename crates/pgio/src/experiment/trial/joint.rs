@@ -23,8 +23,8 @@ use crate::telemetry::{Recorder, TelemetrySources};
 use crate::treatment::InForce;
 use crate::workload::clock::{COMMON_LEAD, ClockReading, Opener, Start, common_lead, wait_until};
 use crate::workload::{EngineError, Progress, Totals};
+use pgio_connect::Client;
 use pgio_results::joint::ClockOffset;
-use postgres::Client;
 
 /// The servers of one trial; all run the same workload.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::panic;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::counters::{self, Readings};
 use super::request::Request;
@@ -165,7 +165,7 @@ fn read_server_settings(admin: &mut Client) -> Result<ServerSettings, EngineErro
 }
 
 /// Makes the error of what was being done, for `map_err`.
-pub(super) fn failed(doing: &'static str) -> impl Fn(postgres::Error) -> EngineError {
+pub(super) fn failed(doing: &'static str) -> impl Fn(pgio_connect::Error) -> EngineError {
     move |source| EngineError::Postgres { doing, source }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::joint::RendezvousMember;
 use crate::config::experiment::Checkpoint;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use benchmath::carry_over::Slices;
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::readings::{
     EvidencePace, add_new, prepare_and_read_host, prepare_server, read_counters, read_dataset,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::dependents::active_dependents;
 use super::environment::{self, PROGRAM};

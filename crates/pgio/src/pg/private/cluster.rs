@@ -272,7 +272,7 @@ impl PrivateCluster {
         Ok(!supervisor.standby_stopped)
     }
 
-    fn connect(&self, database: &str) -> Result<postgres::Client, Error> {
+    fn connect(&self, database: &str) -> Result<pgio_connect::Client, Error> {
         Ok(session::open_private(&self.primary_conninfo_to(database))?)
     }
 

@@ -135,6 +135,8 @@ impl Layout {
 pub(super) mod tests {
     use std::time::Duration;
 
+    use pgio_connect::Endpoint;
+
     use super::*;
 
     /// A cluster below `root` with standbys of these names.
@@ -172,9 +174,10 @@ pub(super) mod tests {
         let conninfo = plain.conninfo(&plain.standbys()[0], "pgio");
         assert_eq!(conninfo, "host=/var/tmp/pgio-a1/run port=5433 user=postgres dbname=pgio");
         let odd = layout("/my 'disk'", &[]);
-        let config: postgres::Config = odd.conninfo(odd.primary(), "a b").parse().unwrap();
-        assert_eq!(config.get_dbname(), Some("a b"));
-        let host = postgres::config::Host::Unix("/my 'disk'/run".into());
-        assert_eq!(config.get_hosts(), [host]);
+        let conninfo = odd.conninfo(odd.primary(), "a b");
+        let params = pgio_connect::resolve(&conninfo, &pgio_connect::Env::default()).unwrap();
+        assert_eq!(params.dbname, "a b");
+        let expected = Endpoint::Socket { dir: "/my 'disk'/run".into(), port: 5432 };
+        assert_eq!(params.hosts, [expected]);
     }
 }

@@ -1,6 +1,6 @@
 //! Server-wide counters around a window, with the queries that each version needs.
 
-use postgres::GenericClient;
+use pgio_connect::Client;
 
 /// First version with pg_stat_wal.
 const STAT_WAL_SINCE: u32 = 140_000;
@@ -56,7 +56,7 @@ impl Counters {
 }
 
 /// Before version 15 counters arrive late through the statistics collector; the caller must wait.
-pub fn counters(client: &mut impl GenericClient, version_num: u32) -> Counters {
+pub fn counters(client: &mut Client, version_num: u32) -> Counters {
     Counters {
         wal_bytes: one(
             client,
@@ -101,10 +101,7 @@ fn last_reset(version_num: u32) -> String {
     )
 }
 
-fn one<T: for<'a> postgres::types::FromSql<'a>>(
-    client: &mut impl GenericClient,
-    sql: &str,
-) -> Option<T> {
+fn one<T: for<'a> pgio_connect::types::FromSql<'a>>(client: &mut Client, sql: &str) -> Option<T> {
     client.query_one(sql, &[]).ok().and_then(|row| row.try_get(0).ok())
 }
 

@@ -1,9 +1,9 @@
 //! The connected standbys, and which of them commits wait for.
 
 use crate::pg::words::Shown;
-use postgres::Client;
+use pgio_connect::Client;
 
-use super::error::{ServerError, read};
+use super::{ServerError, read};
 
 /// A synchronous standby as the primary sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ pub fn replication(client: &mut Client) -> Result<Replication, ServerError> {
             &[],
         )
         .map_err(read("pg_stat_replication"))?;
-    let standby = |row: &postgres::Row| -> Result<Standby, ServerError> {
+    let standby = |row: &pgio_connect::Row| -> Result<Standby, ServerError> {
         let (Shown(name), state, sync_state) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
         Ok(Standby { name, state, sync_state })
     };
@@ -124,7 +124,7 @@ const FOLLOWERS: &str = "SELECT \
     current_setting('archive_mode') <> 'off', \
     EXISTS (SELECT FROM pg_replication_slots)";
 
-pub fn followers(client: &mut Client) -> Result<Followers, postgres::Error> {
+pub fn followers(client: &mut Client) -> Result<Followers, pgio_connect::Error> {
     let row = client.query_one(FOLLOWERS, &[])?;
     Ok(Followers { standby: row.try_get(0)?, archive: row.try_get(1)?, slot: row.try_get(2)? })
 }

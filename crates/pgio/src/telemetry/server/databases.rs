@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use postgres::Row;
+use pgio_connect::Row;
 
 use crate::pg::words::Shown;
 use crate::telemetry::sampling::Span;
@@ -26,7 +26,7 @@ pub(super) struct Reading {
 
 impl Reading {
     pub(super) fn new(at: Instant, rows: &[Row]) -> Reading {
-        let count = |row: &Row| -> Result<_, postgres::Error> {
+        let count = |row: &Row| -> Result<_, pgio_connect::Error> {
             let counts = [row.try_get(1)?, row.try_get(2)?, row.try_get(3)?];
             Ok((row.try_get::<_, Shown>(0)?.into(), counts))
         };

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use postgres::Row;
+use pgio_connect::Row;
 
 use crate::telemetry::sampling::Span;
 use pgio_results::series::Track;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::netem::KIND;
 use super::qdisc::LinkSettings;
@@ -124,7 +124,7 @@ fn set_primary_conninfo(
 }
 
 /// The directory of the socket that the standby streams from.
-fn streaming_source(standby: &mut Client) -> Result<Option<String>, postgres::Error> {
+fn streaming_source(standby: &mut Client) -> Result<Option<String>, pgio_connect::Error> {
     let sql = "SELECT sender_host FROM pg_stat_wal_receiver WHERE status = 'streaming'";
     Ok(standby.query_opt(sql, &[])?.map(|row| row.try_get(0)).transpose()?.flatten())
 }

@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::setting::{RELOAD_SECONDS, RequestedSettings, STANDBY_NAMES, Setting, failed};
 use crate::pg::server::{self, Followers, Replication};

@@ -4,7 +4,7 @@
 //! the elements in double quotes where they need them; what stands in double quotes may contain commas. Sends nothing
 //! to the server. Next: [`super::setting`], which does.
 
-use postgres::Client;
+use pgio_connect::Client;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -212,7 +212,7 @@ fn lines(client: &mut Client) -> Result<Vec<(String, String)>, TreatmentError> {
             &[],
         )
         .map_err(failed("read the order of postgresql.auto.conf"))?;
-    let line = |row: &postgres::Row| Ok((row.try_get(0)?, row.try_get::<_, Shown>(1)?.into()));
+    let line = |row: &pgio_connect::Row| Ok((row.try_get(0)?, row.try_get::<_, Shown>(1)?.into()));
     rows.iter().map(line).collect()
 }
 

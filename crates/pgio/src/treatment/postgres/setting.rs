@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::list;
 use crate::pg::pending;
@@ -204,7 +204,9 @@ pub(super) fn check_source(
     )))
 }
 
-pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(postgres::Error) -> TreatmentError {
+pub(super) fn failed(
+    doing: impl Into<String>,
+) -> impl FnOnce(pgio_connect::Error) -> TreatmentError {
     TreatmentError::postgres(doing)
 }
 
@@ -212,7 +214,7 @@ pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(postgres::Error) -
 pub(super) fn failed_with_grant(
     doing: impl Into<String>,
     grant: impl Into<String>,
-) -> impl FnOnce(postgres::Error) -> TreatmentError {
+) -> impl FnOnce(pgio_connect::Error) -> TreatmentError {
     let (doing, grant) = (doing.into(), grant.into());
     move |source| {
         let doing = if words::is_denied(&source) { format!("{doing} ({grant})") } else { doing };

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use bytes::BytesMut;
-use postgres::Client;
+use pgio_connect::Client;
 use postgres_protocol::IsNull;
 use postgres_protocol::message::frontend;
 
@@ -107,7 +107,7 @@ fn prepare_first_session(
     setup: &Setup,
     admin: &mut Client,
 ) -> Result<(Route, BTreeMap<String, String>, u32), EngineError> {
-    let (mut client, route) = session::reach(params).map_err(EngineError::Connect)?;
+    let mut client = session::open(params).map_err(EngineError::Connect)?;
     let pid = prepare::backend_pid(&mut client)?;
     let mut pinned = BTreeMap::new();
     let mut seen = BTreeSet::new();
@@ -127,6 +127,7 @@ fn prepare_first_session(
         }
     }
     let version = prepare::version_num(&mut client)?;
+    let route = client.route().clone();
     drop(client);
     wait_until_gone(admin, pid);
     Ok((route, pinned, version))

@@ -373,7 +373,7 @@ mod tests {
         let server = thread::spawn(move || (0..=count).map(|_| let_in()).collect());
         let text = format!("host=127.0.0.1 port={port} user=u dbname=d sslmode=disable");
         let params = pgio_connect::resolve(&text, &pgio_connect::Env::default()).unwrap();
-        let (_, route) = pgio_connect::reach(&params).unwrap();
+        let route = pgio_connect::connect(&params).unwrap().route().clone();
         let open = |index| {
             let wire = Wire::open(&params, &route).unwrap();
             Session::new(wire, index, 7, Vec::new(), Vec::new())

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::environment::CommandEnvironment;
 
@@ -129,7 +129,7 @@ impl Backends {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    fn pids(&self, admin: &mut Client) -> Result<Vec<i32>, postgres::Error> {
+    fn pids(&self, admin: &mut Client) -> Result<Vec<i32>, pgio_connect::Error> {
         let sql =
             "SELECT pid FROM pg_catalog.pg_stat_activity WHERE application_name = $1 ORDER BY 1";
         let rows = admin.query(sql, &[&self.application_name])?;

@@ -46,7 +46,7 @@ pub enum CommandError {
     #[error("{0}")]
     Refused(String),
     #[error("{doing} failed: {}", words::message(.source))]
-    Postgres { doing: &'static str, source: postgres::Error },
+    Postgres { doing: &'static str, source: pgio_connect::Error },
     #[error("cannot connect with the settings given to the command")]
     Connect(#[from] ConnectError),
     #[error("stopped")]

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::backends::Backends;
 use super::environment::CommandEnvironment;

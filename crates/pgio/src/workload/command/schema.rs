@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::error::CommandError;
 use crate::dataset::mark::COMMAND_SCHEMA;
@@ -168,12 +168,12 @@ pub(super) fn vacuum_tables(admin: &mut Client, name: &str) -> Result<(), Comman
     Ok(())
 }
 
-impl From<postgres::Error> for CommandError {
-    fn from(source: postgres::Error) -> CommandError {
+impl From<pgio_connect::Error> for CommandError {
+    fn from(source: pgio_connect::Error) -> CommandError {
         failed("reading the server's answer")(source)
     }
 }
 
-fn failed(doing: &'static str) -> impl Fn(postgres::Error) -> CommandError {
+fn failed(doing: &'static str) -> impl Fn(pgio_connect::Error) -> CommandError {
     move |source| CommandError::Postgres { doing, source }
 }

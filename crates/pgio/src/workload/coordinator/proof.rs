@@ -5,7 +5,7 @@
 //! database counts telemetry and every other session as well, so it proves only that no commit is
 //! missing. Sessions are found by their application names, and ended if their driver is lost.
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use super::PartState;
 use crate::pg::leftovers::{application_name_of_command, application_name_of_driver};
@@ -42,7 +42,7 @@ impl Proof {
         &self,
         admin: &mut Client,
         version: u32,
-    ) -> Result<Counted, postgres::Error> {
+    ) -> Result<Counted, pgio_connect::Error> {
         if version >= FORCE_FLUSH_SINCE {
             return self.read_once(admin);
         }
@@ -50,7 +50,7 @@ impl Proof {
         read_until_steady(|| self.read_once(admin), wait)
     }
 
-    fn read_once(&self, admin: &mut Client) -> Result<Counted, postgres::Error> {
+    fn read_once(&self, admin: &mut Client) -> Result<Counted, pgio_connect::Error> {
         let commits = admin.query_one(
             "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()",
             &[],
@@ -139,7 +139,7 @@ pub(super) fn find_sessions(
     admin: &mut Client,
     application_name: &str,
     pids: &[i32],
-) -> Result<VisibleSessions, postgres::Error> {
+) -> Result<VisibleSessions, pgio_connect::Error> {
     let row = admin.query_one(
         "SELECT count(*), coalesce(array_agg(DISTINCT host(client_addr)) \
                                    FILTER (WHERE client_addr IS NOT NULL), '{}') \
@@ -155,7 +155,7 @@ pub(super) fn find_addresses(
     run_id: &str,
     pids: &[i32],
     admin: &mut Client,
-) -> Result<Vec<u32>, postgres::Error> {
+) -> Result<Vec<u32>, pgio_connect::Error> {
     let mut unseen = Vec::new();
     for part in parts {
         let seen = find_sessions(admin, &application_name_of_driver(run_id, part.rank), pids)?;

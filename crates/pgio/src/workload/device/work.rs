@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use pgio_connect::Client;
 use serde_json::json;
 
 use super::place::{Consent, Place};

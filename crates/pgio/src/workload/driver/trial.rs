@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use pgio_connect::Client;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::preflight::{fault, open_admin, resolve_params};

@@ -14,7 +14,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use postgres::Client;
+use pgio_connect::Client;
 
 use crate::config::resolve::SlobSettings;
 use crate::config::value::Access;
@@ -160,7 +160,7 @@ pub(super) fn create_turnover_table(
     schema: &str,
     sessions: u32,
     unlogged: bool,
-) -> Result<(), postgres::Error> {
+) -> Result<(), pgio_connect::Error> {
     remove_turnover_table(admin, schema)?;
     admin.batch_execute(&fill(
         sql::TURNOVER_TABLE,
@@ -179,7 +179,7 @@ pub(super) fn create_turnover_table(
 pub(super) fn remove_turnover_table(
     admin: &mut Client,
     schema: &str,
-) -> Result<(), postgres::Error> {
+) -> Result<(), pgio_connect::Error> {
     if sql::is_marked(admin, schema, TURNOVER_TABLE, SLOB_TABLE)? {
         admin.batch_execute(&format!(
             "DROP TURNOVER_TABLE {}",

@@ -162,11 +162,7 @@ pub(super) mod tests {
     }
 
     /// Valid in the year 2025.
-    pub(in super::super) fn certificate(
-        version: bool,
-        organization: &str,
-        common_name: &str,
-    ) -> Vec<u8> {
+    pub(crate) fn certificate(version: bool, organization: &str, common_name: &str) -> Vec<u8> {
         let name = |id: u8, text: &str| {
             let id = element(OBJECT_ID, &[0x55, 0x04, id]);
             element(SET, &element(SEQUENCE, &[id, element(0x0c, text.as_bytes())].concat()))
