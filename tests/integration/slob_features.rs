@@ -172,7 +172,7 @@ fn scans_are_counted_apart_and_need_their_table() {
 fn sessions_that_work_are_told_from_those_that_are_blocked() {
     const ACTIVITY: &str = include_str!("../../crates/pgio/src/workload/sql/activity.sql");
     let db = TestDatabase::new(INSTALLED);
-    let pid_of = |client: &mut postgres::Client| -> i32 {
+    let pid_of = |client: &mut pgio_connect::Client| -> i32 {
         client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0)
     };
     let (mut looking, mut idle) = (db.client(), db.client());

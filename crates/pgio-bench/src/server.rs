@@ -103,7 +103,7 @@ impl Bench {
 
     pub(super) fn load(&mut self, scale: &Scale, tables: u32, base_table: bool) -> Outcome {
         let spec = data_set(scale, tables, base_table);
-        loading::load(&mut self.admin, &self.params, &spec, &self.stop, Lines::None)?;
+        setup::load(&mut self.admin, &self.params, &spec, &self.stop, Lines::None)?;
         Ok(())
     }
 

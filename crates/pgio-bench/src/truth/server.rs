@@ -53,6 +53,6 @@ pub(super) fn load_at(dsn: String, scale: &str) -> Outcome {
     let (mut admin, _) = open_admin(&params, &run_id)?;
     let scale: Scale = scale.parse().map_err(|e| Failure::new(USAGE, e))?;
     let spec = server::data_set(&scale, 1, false);
-    loading::load(&mut admin, &params, &spec, &Stop::new(), Lines::None)?;
+    setup::load(&mut admin, &params, &spec, &Stop::new(), Lines::None)?;
     Ok(())
 }

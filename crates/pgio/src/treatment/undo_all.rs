@@ -326,13 +326,13 @@ mod tests {
     fn files_are_flushed_only_after_fsync_is_restored() {
         let dir = tempfile::tempdir().unwrap();
         in_context(None, |context| {
-            let fsync = Record { what: "fsync".to_owned(), ours: json!("off"), ..of_the_server() };
+            let fsync = Record { what: "fsync".to_owned(), ours: json!("off"), ..server_step() };
             let sync = Record {
                 what: "files written without fsync".to_owned(),
                 host: Some(LOCAL.to_owned()),
                 prior: json!("on disk"),
                 ours: json!("sync"),
-                ..of_the_server()
+                ..server_step()
             };
             let device = made(context, dir.path(), "a", LOCAL);
             let mut journal = journal(dir.path(), &[device, sync, fsync]);

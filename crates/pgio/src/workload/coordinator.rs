@@ -51,7 +51,7 @@ impl Drivers {
     /// Prepares the work on all drivers, or on none. `proof` is the server's own count of it; none where the
     /// work is not PostgreSQL's.
     pub(super) fn prepare(
-        self: Arc<Self>,
+        self: &Arc<Self>,
         work: Work,
         proof: Option<Proof>,
         setup: Setup,
@@ -72,7 +72,7 @@ impl Drivers {
         let pids = ready.values().flat_map(|(pids, _)| pids.clone()).collect();
         let pinned = ready.into_values().next().map(|(_, pinned)| pinned).unwrap_or_default();
         Ok(Box::new(RemoteSessions {
-            drivers: self,
+            drivers: Arc::clone(self),
             number,
             work_limit: work.limit(),
             parts,

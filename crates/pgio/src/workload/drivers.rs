@@ -339,11 +339,11 @@ mod tests {
         let dsn = "host=h".to_owned();
         let work = Work::Command { settings: program() };
         let samples = [
-            FromDriver::Ended { number: 7, result: Box::new(result) },
-            FromDriver::Progress { number: 7, progress: PartProgress::default() },
-            FromDriver::Opened { number: 7, at: i64::MAX },
+            Report::Ended(Box::new(result)),
+            Report::Progress(PartProgress::default()),
+            Report::Opened(i64::MAX),
         ]
-        .map(|message| serde_json::to_string(&message).unwrap());
+        .map(|report| serde_json::to_string(&FromDriver { number: 7, report }).unwrap());
         let commands = [
             ToDriver::Check { number: 7, work: Box::new(work) },
             ToDriver::Reach { number: 7, dsn, application_name: "pgio".to_owned() },

@@ -146,7 +146,7 @@ fn handle_messages(
                 *current = Some(Current { number, orders, stop, thread });
             }
             ToDriver::Run { number, extent } => {
-                send_order(current_trial(number), Order::Run(extent))
+                send_order(current_trial(number), Order::Run(extent));
             }
             ToDriver::Open { number, at, epoch } => {
                 send_order(current_trial(number), Order::Open { at, epoch });
