@@ -94,9 +94,9 @@ fn a_run_continues_wherever_it_was_interrupted() {
             }
             let mut run = Scripted::new();
             run.stop_after = (!in_window).then_some(cut);
-            let mut script = |_: &TrialPosition, number| match in_window && number == cut {
-                true => Measured::Interrupted,
-                false => Measured::Value(1000.0),
+            let mut script = |_: &TrialPosition, number| {
+                let cut_here = in_window && number == cut;
+                if cut_here { Measured::Interrupted } else { Measured::Value(1000.0) }
             };
             let ended = run.compare(text, &mut script);
             if ended.is_ok() {

@@ -148,9 +148,10 @@ impl Scripted {
     ) -> Result<(), RunError> {
         for spec in &job.experiment.workloads {
             let dir = job.dir_of(&self.out(), spec);
-            match resumes {
-                true => resume::check_file(job, &dir, &BTreeMap::new())?,
-                false => Store::check_free(&dir)?,
+            if resumes {
+                resume::check_file(job, &dir, &BTreeMap::new())?;
+            } else {
+                Store::check_free(&dir)?;
             }
             self.run_workload(job, spec, &dir, resumes, script)?;
         }

@@ -91,9 +91,11 @@ impl Live<'_> {
         for Restored { step, undone, .. } in &undone {
             match undone {
                 Undone::RestoredNotAwaited => {
-                    (self.results.observe)(Event::Warns(&not_awaited(step)))
+                    (self.results.observe)(Event::Warns(&not_awaited(step)));
                 }
-                Undone::Rewritten => (self.results.observe)(Event::Warns(&rewritten(step))),
+                Undone::Rewritten => {
+                    (self.results.observe)(Event::Warns(&rewritten(step)));
+                }
                 // Nothing is kept without a user who asked for it.
                 Undone::Restored | Undone::Kept | Undone::RestartLeft => {}
             }
