@@ -255,9 +255,10 @@ pub fn experiment(
     conditions: &[(&str, &str)],
 ) -> String {
     // The samplers cost more than a short window does.
-    let keys = match keys.contains("telemetry") {
-        true => keys.to_owned(),
-        false => format!("{keys}\ntelemetry = \"0s\""),
+    let keys = if keys.contains("telemetry") {
+        keys.to_owned()
+    } else {
+        format!("{keys}\ntelemetry = \"0s\"")
     };
     experiment_on(&format!("dsn = {conninfo:?}"), &keys, workload, conditions)
 }

@@ -581,7 +581,7 @@ mod tests {
         ];
         pgio_fuzz::fuzz(&samples, |bytes| match parse(&String::from_utf8_lossy(bytes), "x") {
             Ok(conf) => {
-                conf.warnings.iter().for_each(|warning| assert!(!warning.to_string().is_empty()))
+                conf.warnings.iter().for_each(|warning| assert!(!warning.to_string().is_empty()));
             }
             Err(error) => pgio_fuzz::print(&error),
         });

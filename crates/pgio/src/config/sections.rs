@@ -265,7 +265,6 @@ mod tests {
     use super::*;
     use crate::config::experiment::parse;
     use crate::config::experiment::tests::{CHECKS, TREATMENTS, read};
-    use crate::config::sections;
 
     #[test]
     fn names_are_unique_and_help_is_one_line() {
@@ -360,7 +359,7 @@ mod tests {
             parse(&text, "x.toml", "x", TREATMENTS, CHECKS)
                 .expect_err(&format!("{title} {key} is not read:\n{text}"))
         };
-        for section in sections::SECTIONS {
+        for section in SECTIONS {
             read(&with_lines_in(section.title, ""));
             for key in section.keys {
                 let error = refused(section.title, key.name);

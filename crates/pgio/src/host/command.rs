@@ -357,7 +357,7 @@ mod tests {
         for length in 0..text.len() - 1 {
             let cut = CommandLine::new("sh").input(&text[..length]);
             Local.output(&cut).unwrap();
-            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{length}");
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "{length}");
         }
         Local.run(&line).unwrap();
         assert!(file.exists());

@@ -380,12 +380,12 @@ mod tests {
         let file = dir.path().join("late");
         let script = format!("(sleep 2; echo late >{}) & wait", file.display());
         let slow = CommandLine::new("sh").args(["-c", script.as_str()]);
-        let limit = std::time::Duration::from_millis(50);
+        let limit = Duration::from_millis(50);
         assert!(matches!(
             Host::local().output(&slow.timeout(limit)),
             Err(ExecError::TimedOut { .. })
         ));
-        std::thread::sleep(std::time::Duration::from_secs(3));
+        std::thread::sleep(Duration::from_secs(3));
         assert!(!file.exists());
     }
 

@@ -334,10 +334,10 @@ mod tests {
         };
         try_program("another name", "postgres2", &|_| {});
         try_program("others may write to the directory", "postgres", &|bin| {
-            mode(bin.into(), 0o757)
+            mode(bin.into(), 0o757);
         });
         try_program("the group may write to it", "postgres", &|bin| {
-            mode(bin.join("postgres"), 0o775)
+            mode(bin.join("postgres"), 0o775);
         });
         if user.is_some() {
             let give_away = |bin: &Path| chown(bin, Some(USER - 1), None).unwrap();

@@ -469,8 +469,8 @@ mod tests {
                 Undone::Restored,
                 "a daemon is none"
             );
-            let end = crate::host::exec::CommandLine::new("kill").arg(&left);
-            crate::host::exec::Exec::run(&Host::local(), &end).unwrap();
+            let end = CommandLine::new("kill").arg(&left);
+            Exec::run(&Host::local(), &end).unwrap();
 
             step.prior = Some("another".to_owned());
             thread::scope(|scope| {

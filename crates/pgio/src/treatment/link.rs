@@ -122,7 +122,7 @@ fn parse_ends(body: &Body<'_>) -> Result<Vec<End>, TreatmentError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+
     use crate::treatment::test_support::{assert_refused, described};
 
     #[test]

@@ -355,7 +355,7 @@ impl Workload for Command {
             return Ok(Box::new(self.warm_up(own, &setup, admin)?));
         };
         let drivers = Arc::clone(drivers);
-        let prepared = drivers.prepare(self.driver_work(), None, setup, admin)?;
+        let prepared = drivers.prepare(&self.driver_work(), None, setup, admin)?;
         let complete = move |ran: Result<WindowOutcome, EngineError>,
                              admin: &mut Client,
                              listener: Listener<'_>| {

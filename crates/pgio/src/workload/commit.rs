@@ -105,7 +105,12 @@ impl Workload for Commit {
                     Generator::Drivers(drivers) => {
                         let (table, rows) = (self.qualified(), self.settings.rows_per_transaction);
                         let proof = Proof::Inserted { table, rows: u64::from(rows) };
-                        drivers.prepare(Work::Client { calls, settings }, Some(proof), setup, admin)
+                        drivers.prepare(
+                            &Work::Client { calls, settings },
+                            Some(proof),
+                            setup,
+                            admin,
+                        )
                     }
                     _ => client::assemble(calls, settings, setup, admin),
                 }

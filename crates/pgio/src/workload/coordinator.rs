@@ -52,7 +52,7 @@ impl Drivers {
     /// work is not PostgreSQL's.
     pub(super) fn prepare(
         self: &Arc<Self>,
-        work: Work,
+        work: &Work,
         proof: Option<Proof>,
         setup: Setup,
         admin: &mut Client,
@@ -65,7 +65,7 @@ impl Drivers {
         }
         let attempts = if work.is_repeatable() { ATTEMPTS } else { 1 };
         let (number, parts, ready) = roster.with_all(&setup.stop, attempts, |roster| {
-            let prepared = roster.prepare(&work, &setup, admin);
+            let prepared = roster.prepare(work, &setup, admin);
             prepared.inspect_err(|error| terminate_lost(error, &roster.run_id, admin))
         })?;
         drop(roster);

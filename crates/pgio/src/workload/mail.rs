@@ -175,7 +175,7 @@ impl Workload for Mail {
         if let Generator::Drivers(drivers) = &setup.generator {
             let drivers = Arc::clone(drivers);
             let work = Work::Mail { settings, share, token };
-            let prepared = drivers.prepare(work, None, setup, admin)?;
+            let prepared = drivers.prepare(&work, None, setup, admin)?;
             let complete =
                 move |ran: Result<WindowOutcome, EngineError>, _: &mut Client, _: Listener<'_>| {
                     let mut outcome = ran?;

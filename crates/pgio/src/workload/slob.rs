@@ -65,7 +65,12 @@ impl Workload for Slob {
                         let table = |number: u32| self.qualified(&format!("pgio{number}"));
                         let tables = (1..=self.settings.tables()).map(table).collect();
                         let proof = Proof::Scanned { tables };
-                        drivers.prepare(Work::Client { calls, settings }, Some(proof), setup, admin)
+                        drivers.prepare(
+                            &Work::Client { calls, settings },
+                            Some(proof),
+                            setup,
+                            admin,
+                        )
                     }
                     _ => client::assemble(calls, settings, setup, admin),
                 }

@@ -71,10 +71,13 @@ pub(super) struct Fault {
     pub(super) prepare: fn(&Setup) -> Outcome,
     pub(super) before_trial: fn(&Setup, Next) -> Outcome,
     /// In each window of the last condition, at these seconds from its start.
-    pub(super) inside: &'static [(f64, fn(&Setup) -> Outcome)],
+    pub(super) inside: &'static [(f64, Injection)],
     /// Whatever the experiment's end.
     pub(super) after: fn(&Setup) -> Outcome,
 }
+
+/// Injects a fault into the experiment that runs.
+pub(super) type Injection = fn(&Setup) -> Outcome;
 
 /// The trial that begins.
 #[derive(Debug, Clone, Copy)]

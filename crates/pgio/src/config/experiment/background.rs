@@ -250,7 +250,6 @@ fn check_conditions(
 mod tests {
     use std::time::Duration;
 
-    use super::*;
     use crate::config::experiment::tests::{error, read};
     use crate::config::kinds::WorkloadKind;
 

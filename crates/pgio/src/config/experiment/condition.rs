@@ -240,7 +240,7 @@ pub(super) fn check_shared_windows(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+
     use crate::config::experiment::tests::{condition_error, error, read};
     use crate::config::experiment::{Experiment, parse};
 

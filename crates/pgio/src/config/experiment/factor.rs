@@ -131,7 +131,7 @@ fn settings(factor: &FactorSpec) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+
     use crate::config::experiment::tests::{error, read};
 
     const THREE: &str = "[[factor]]\nname = 'jit'\nsetting = ['on', 'off']\n\

@@ -289,7 +289,6 @@ fn parse_question(head: &Section<'_>, conditions: &[&str]) -> Result<Question, C
 mod tests {
     use std::time::Duration;
 
-    use super::*;
     use crate::config::experiment::tests::{CHECKS, TREATMENTS, error_of, read};
     use crate::config::experiment::{Checkpoint, Question, Reset, parse};
 

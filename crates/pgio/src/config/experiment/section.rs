@@ -312,7 +312,6 @@ fn integer_text(value: &DeValue<'_>) -> Option<String> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
     use crate::config::experiment::parse;
     use crate::config::experiment::tests::{
         CHECKS, TREATMENTS, condition_error, error, error_of, read,

@@ -128,7 +128,6 @@ fn control(section: &Section<'_>) -> Result<Option<ControlMethod>, ConfigError> 
 mod tests {
     use std::path::PathBuf;
 
-    use super::*;
     use crate::config::experiment::tests::{condition_error, error_of, read, server};
     use crate::config::experiment::{ControlMethod, HostSpec, SINGLE_TARGET, Target, parse};
 

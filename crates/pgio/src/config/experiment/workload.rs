@@ -256,7 +256,7 @@ fn check_conditions(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+
     use crate::config::experiment::tests::{error_of, read};
     use crate::config::experiment::{Reset, WorkloadKind, parse};
 

@@ -178,7 +178,7 @@ fn asked(connected: bool, protocol: Option<&'static str>) -> RequestedState {
 /// The steps as they are read back from a journal.
 fn journaled(requested: &RequestedState, node: &Node) -> Vec<DrbdStep> {
     let seen = node.snapshot("pgio").unwrap();
-    let step = |(change, value): (step::Change, String)| {
+    let step = |(change, value): (Change, String)| {
         let prior = change.current_value(&seen);
         let (resource, boot) = (requested.resource.clone(), seen.boot.clone());
         let role = seen.role().cloned();

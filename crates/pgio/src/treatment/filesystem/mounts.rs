@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn the_mounts_of_this_machine_are_parsed() {
-        let mounts = Mounts::read(&crate::host::exec::Local).unwrap();
+        let mounts = Mounts::read(&Local).unwrap();
         assert!(mounts.at("/proc").is_some());
     }
 

@@ -208,7 +208,7 @@ impl Workload for Device {
     ) -> Result<Box<dyn Participants>, EngineError> {
         if let Generator::Drivers(drivers) = &setup.generator {
             let drivers = Arc::clone(drivers);
-            return drivers.prepare(self.driver_work(), None, setup, admin);
+            return drivers.prepare(&self.driver_work(), None, setup, admin);
         }
         self.prepare_here(setup, admin)
     }
