@@ -154,7 +154,7 @@ mod tests {
     fn errors_name_line_and_key() {
         let shown = |body: &str, read: fn(Body<'_>) -> Result<(), TreatmentError>| {
             let spec = spec(body);
-            Body::table(&spec, KEYS, "{ leave_free = '1G' }")
+            Body::table(&spec, KEYS, "{ leave_free = \"1G\" }")
                 .and_then(read)
                 .unwrap_err()
                 .to_string()
