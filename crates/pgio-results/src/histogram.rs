@@ -72,7 +72,7 @@ impl Counts {
         }
         let mut all = counts.to_vec();
         all.resize(BUCKETS, 0);
-        let count = all.iter().sum();
+        let count = all.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
         Some(Counts { counts: all, count, sum_ns, max_ns })
     }
 

@@ -172,9 +172,10 @@ impl Latency {
         let mut counts = vec![0; BUCKETS];
         for (ns, count) in &self.bins {
             let ns: f64 = ns.parse().map_err(|_| format!("`{ns}` is not a latency"))?;
-            counts[bucket_of(ns).clamp(1, BUCKETS) - 1] += count;
+            let counted: &mut u64 = &mut counts[bucket_of(ns).clamp(1, BUCKETS) - 1];
+            *counted = counted.saturating_add(*count);
         }
-        let all: u64 = counts.iter().sum();
+        let all = counts.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
         if all == 0 {
             return Err("the output contains no latencies; fio 3 or later is required".to_owned());
         }
