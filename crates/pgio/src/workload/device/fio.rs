@@ -215,11 +215,13 @@ mod tests {
 
     #[test]
     fn fuzzed_output_is_parsed_or_refused() {
-        let short = r#"note
-{"jobs": [{"error": 0, "write": {"total_ios": 3, "io_bytes": 12, "runtime": 5,
-"lat_ns": {"mean": 7.5, "max": 9, "bins": {"7": 2, "9000": 1}}}}]}"#;
+        let side = r#"{"total_ios": 3, "io_bytes": 12, "runtime": 5,
+"lat_ns": {"mean": 7.5, "max": 9, "bins": {"7": 2, "9000": 1}}}"#;
+        let short = &format!(
+            "note\n{{\"jobs\": [{{\"error\": 0, \"read\": {side},\n\"write\": {side}}}]}}"
+        );
         assert_eq!(parse(short, true).unwrap().operations, 3);
-        pgio_fuzz::fuzz(&[short, WRITTEN], |bytes| {
+        pgio_fuzz::fuzz(&[short.as_str(), WRITTEN], |bytes| {
             if let Err(why) = parse(&String::from_utf8_lossy(bytes), true) {
                 assert!(!why.is_empty());
             }
