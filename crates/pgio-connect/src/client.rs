@@ -45,13 +45,16 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens a session by a connection string alone, without the environment and its files.
+    /// Opens a session by a connection string alone, without the environment and its files. Its name is that of the
+    /// string, if any: sessions that are named after pgio count as its own.
     ///
     /// # Errors
     ///
     /// Same as [`super::connect`].
     pub fn connect(conninfo: &str) -> Result<Client, ConnectError> {
-        super::connect(&super::resolve(conninfo, &Env::default())?)
+        let params = super::resolve(conninfo, &Env::default())?;
+        let is_named = params.application_name != crate::resolve::DEFAULT_NAME;
+        super::connect(&if is_named { params } else { params.with_application_name("") })
     }
 
     /// Opens a session on the route.

@@ -181,10 +181,7 @@ pub(super) fn remove_turnover_table(
     schema: &str,
 ) -> Result<(), pgio_connect::Error> {
     if sql::is_marked(admin, schema, TURNOVER_TABLE, SLOB_TABLE)? {
-        admin.batch_execute(&format!(
-            "DROP TURNOVER_TABLE {}",
-            sql::qualified(schema, TURNOVER_TABLE)
-        ))
+        admin.batch_execute(&format!("DROP TABLE {}", sql::qualified(schema, TURNOVER_TABLE)))
     } else {
         Ok(())
     }
