@@ -31,6 +31,7 @@ use super::env::Env;
 use super::error::ConnectError;
 use super::login::{self, Canceller, Failed, Login};
 use super::params::{ConnectParams, NoticeHandler};
+use super::resolve::resolve_named;
 use super::socket::Socket;
 use super::stream::{Readiness, Stream};
 
@@ -52,9 +53,7 @@ impl Client {
     ///
     /// Same as [`super::connect`].
     pub fn connect(conninfo: &str) -> Result<Client, ConnectError> {
-        let params = super::resolve(conninfo, &Env::default())?;
-        let is_named = params.application_name != crate::resolve::DEFAULT_NAME;
-        super::connect(&if is_named { params } else { params.with_application_name("") })
+        super::connect(&resolve_named(conninfo, &Env::default(), "")?)
     }
 
     /// Opens a session on the route.

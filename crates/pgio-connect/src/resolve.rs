@@ -22,9 +22,6 @@ use super::passfile::Passfile;
 use super::secret::Secret;
 use super::{Env, conninfo, psql, service, uri};
 
-/// The application_name of a session that no string, service or variable names.
-pub(crate) const DEFAULT_NAME: &str = "pgio";
-
 /// Resolves a value that psql would accept as its database argument (a database name, a conninfo
 /// string or a URI), or what follows `psql` on a command line (`-h db1 -p 5433 pgio`). With an empty string, all values come from the environment.
 ///
@@ -32,6 +29,15 @@ pub(crate) const DEFAULT_NAME: &str = "pgio";
 ///
 /// For an invalid string, service file or value. An unusable password file is only a warning.
 pub fn resolve(text: &str, env: &Env) -> Result<ConnectParams, ConnectError> {
+    resolve_named(text, env, "pgio")
+}
+
+/// Like [`resolve`]; `default_name` is the application_name if nothing else names the session.
+pub(crate) fn resolve_named(
+    text: &str,
+    env: &Env,
+    default_name: &str,
+) -> Result<ConnectParams, ConnectError> {
     let settings = gather(text, env)?;
     let mut warnings = Vec::new();
 
@@ -55,7 +61,7 @@ pub fn resolve(text: &str, env: &Env) -> Result<ConnectParams, ConnectError> {
         application_name: settings
             .text("application_name")
             .or_else(|| settings.text("fallback_application_name"))
-            .unwrap_or_else(|| DEFAULT_NAME.to_owned()),
+            .unwrap_or_else(|| default_name.to_owned()),
         options: settings.text("options"),
         connect_timeout: connect_timeout(&settings)?,
         session_attrs: settings.choice("target_session_attrs", SESSION_ATTRS)?,
