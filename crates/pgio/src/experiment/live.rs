@@ -151,8 +151,8 @@ impl Live<'_> {
         &mut self,
         shared: &[Planned],
         mut in_force: Vec<Vec<Box<dyn InForce>>>,
-        title: &str,
     ) -> Vec<Trial> {
+        let title = self.results.title(shared);
         let cells = &self.results.cells;
         let first = &cells[shared[0].cell];
         let target = self.targets.get_mut(&first.target).expect("conditions name known targets");
@@ -196,7 +196,7 @@ impl Live<'_> {
         let observe = &mut *self.results.observe;
         let mut progress = |progress| {
             window.note(&progress);
-            observe(Event::Progress { condition: title, progress });
+            observe(Event::Progress { condition: &title, progress });
         };
         let admin = &mut target.admin;
         let mut trials = match requests.as_slice() {
@@ -274,7 +274,6 @@ impl Runner for Live<'_> {
         let name = self.results.cells[shared[0].cell].target.clone();
         self.reconnect(&name)?;
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
-        let title = format!("{} conditions", shared.len());
         self.results.begin(shared);
         let mut in_force = Vec::new();
         for planned in shared {
@@ -291,16 +290,15 @@ impl Runner for Live<'_> {
             )?;
             in_force.push(own);
         }
-        Ok(self.measure(shared, in_force, &title))
+        Ok(self.measure(shared, in_force))
     }
 
     fn run_trial(&mut self, planned: &Planned) -> Trial {
         if !self.results.cells[planned.cell].further_targets.is_empty() {
             return self.joint_trial(planned);
         }
-        let title = self.results.cells[planned.cell].title.clone();
         let in_force = std::mem::take(&mut self.in_force);
-        let mut trials = self.measure(&[*planned], vec![in_force], &title);
+        let mut trials = self.measure(&[*planned], vec![in_force]);
         let mut trial = trials.pop().expect("one trial was planned");
         if self.compares_servers() {
             self.add_own_metrics(&mut trial, &self.results.cells[planned.cell].target);

@@ -71,14 +71,18 @@ impl<'a> Results<'a> {
         }
     }
 
+    /// Names a trial by its condition, those of a woven window by their number.
+    pub fn title(&self, shared: &[Planned]) -> String {
+        match shared {
+            [alone] => self.cells[alone.cell].title.clone(),
+            _ => format!("{} conditions", shared.len()),
+        }
+    }
+
     /// Reports that a trial begins, or those of a woven window.
     pub fn begin(&mut self, shared: &[Planned]) {
-        let woven = format!("{} conditions", shared.len());
-        let condition = match shared {
-            [alone] => self.cells[alone.cell].title.as_str(),
-            _ => &woven,
-        };
-        (self.observe)(Event::Begins { planned: shared, condition });
+        let condition = self.title(shared);
+        (self.observe)(Event::Begins { planned: shared, condition: &condition });
     }
 
     /// Adds to a record what only the experiment knows, and reports that its trial ended. `device` is what data and WAL
