@@ -18,7 +18,7 @@ use super::limits::Guard;
 use super::login::Login;
 use super::socket::Pipe;
 
-/// What the stream and the futures above it told the thread that runs them.
+/// State that the stream and the futures above it set for the thread that runs them.
 #[derive(Debug)]
 pub(super) struct Readiness {
     /// A future can proceed without the server.

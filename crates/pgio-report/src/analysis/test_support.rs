@@ -17,28 +17,17 @@ use pgio_results::{Check, Metric, Outcome, Trial, TrialPosition};
 
 /// The trial of the published example: 120 s, one session, 200M.
 pub fn classic_trial() -> Trial {
-    let Trial {
-        run_id,
-        started_at,
-        window,
-        workload,
-        dataset,
-        seed,
-        server,
-        sessions,
-        database,
-        ..
-    } = full_trial();
+    let full = full_trial();
     Trial {
-        run_id,
-        started_at,
-        window,
-        workload,
-        dataset,
-        seed,
-        server,
-        sessions,
-        database,
+        run_id: full.run_id,
+        started_at: full.started_at,
+        window: full.window,
+        workload: full.workload,
+        dataset: full.dataset,
+        seed: full.seed,
+        server: full.server,
+        sessions: full.sessions,
+        database: full.database,
         ..Trial::new()
     }
 }

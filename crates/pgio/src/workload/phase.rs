@@ -4,7 +4,7 @@
 //! threads and send events; the user may press Ctrl-C; participants may fail or hang, and then all
 //! others must end as well. [`run`] handles this for every kind of participant; the differences
 //! (sessions that run blocks, threads that drive many sessions, mail sessions) are in a [`Phase`]. The
-//! loop knows no PostgreSQL, and a phase reads no clock: it is told the time, so that a test of hours takes none.
+//! loop knows no PostgreSQL, and a phase reads no clock: the loop passes the time, so that a test of hours takes none.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};

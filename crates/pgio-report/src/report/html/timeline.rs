@@ -32,7 +32,7 @@ pub(super) struct TimeLine {
     pub(super) lines: Vec<Line>,
     pub(super) dots: Vec<Dot>,
     pub(super) moments: Vec<Moment>,
-    /// Of a chart that zooms.
+    /// Only a chart that zooms has it.
     pub(super) zoom: Option<Zoom>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Line {
 pub(super) enum Stroke {
     Normal,
     Thin,
-    /// Of a trial that does not count: gray and dotted in place of its look.
+    /// Gray and dotted: the trial does not count.
     Excluded,
     /// A level, dashed; not in the zoomed chart.
     Level,
