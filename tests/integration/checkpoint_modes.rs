@@ -68,9 +68,14 @@ fn a_checkpoint_that_is_not_complete_at_the_end_is_counted() {
     connect(&dsn).batch_execute("CHECKPOINT").unwrap();
     wait_until("it is counted", || number(&dsn, started) > earlier);
     let before = (number(&dsn, started), number(&dsn, complete));
-    let text = updates(&dsn, "duration = \"3s\"\ncheckpoint = \"none\"", ONE);
+    let logged = "SELECT (pg_current_wal_lsn() - '0/0')::int8";
+    let logged_before = number(&dsn, logged);
+    let text = updates(&dsn, "duration = \"5s\"\ncheckpoint = \"none\"", ONE);
     let mut running = dir.start_compare(&text.replace("update_pct", rests));
     running.wait_until("in the window", || active_sessions(&dsn) == 1);
+    // A checkpoint of one changed page has nothing to spread: it would be complete at once.
+    running
+        .wait_until("many pages are changed", || number(&dsn, logged) > logged_before + (1 << 20));
     let mut backup = connect(&dsn);
     // It would wait until the checkpoint is complete.
     thread::spawn(move || backup.execute("SELECT pg_backup_start('spread', fast => false)", &[]));
