@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::command::captured;
+use crate::build::captured;
 use crate::{format, keys};
 
 /// Fewer lines of code than this hardly make a file that a reader looks for.

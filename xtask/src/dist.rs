@@ -14,7 +14,6 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::build;
-use crate::command;
 
 /// The largest program that is released.
 pub const MAX_BYTES: u64 = 16_000_000;
@@ -81,11 +80,10 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     let changelog =
         fs::read_to_string(release.root.join("CHANGELOG.md")).context("read CHANGELOG.md")?;
     let notes = release_notes(&changelog, &release.version)?;
-    command::require(&["cargo", "git", "ld.lld", "readelf"])?;
+    build::require(&["cargo", "git", "ld.lld", "readelf"])?;
     if !options.binary_only {
-        command::require(&["cargo-about", "cargo-deb", "cargo-sbom", "sha256sum"])?;
-        let changed =
-            command::output("git", &["-C", text(&release.root)?, "status", "--porcelain"])?;
+        build::require(&["cargo-about", "cargo-deb", "cargo-sbom", "sha256sum"])?;
+        let changed = build::output("git", &["-C", text(&release.root)?, "status", "--porcelain"])?;
         if !changed.is_empty() {
             bail!("a release is made of a commit, and these differ from it:\n{changed}");
         }
@@ -116,14 +114,14 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     made.sort();
     let mut sums = Command::new("sha256sum");
     sums.args(made.iter().filter_map(|path| path.file_name())).current_dir(&release.out);
-    write(&release.out.join("SHA256SUMS"), &command::captured(&mut sums)?)?;
+    write(&release.out.join("SHA256SUMS"), &build::captured(&mut sums)?)?;
     made.iter().for_each(|path| println!("{}", path.display()));
     Ok(())
 }
 
 /// The release that the checkout is at.
 fn release(root: &Path) -> Result<Release> {
-    let committed = command::output("git", &["-C", text(root)?, "log", "-1", "--format=%ct"])?;
+    let committed = build::output("git", &["-C", text(root)?, "log", "-1", "--format=%ct"])?;
     Ok(Release {
         root: root.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -138,7 +136,7 @@ fn check_program(path: &Path) -> Result<u64> {
     let size = path.metadata().with_context(|| format!("look at {}", path.display()))?.len();
     let mut readelf = Command::new("readelf");
     readelf.args(["--wide", "--program-headers", "--sections"]).arg(path).env("LC_ALL", "C");
-    let headers = command::captured(&mut readelf)?;
+    let headers = build::captured(&mut readelf)?;
     match problem(&headers, size) {
         Some(problem) => bail!("{} {problem}", path.display()),
         None => Ok(size),
@@ -166,7 +164,7 @@ fn make_licenses(release: &Release, target: &str) -> Result<()> {
     about.args(["about", "generate", "--frozen", "--fail", "--target", target, "--config"]);
     about.arg(packaging.join("about.toml")).arg("--output-file").arg(release.out.join(LICENSES));
     about.arg("--manifest-path").arg(release.root.join("crates/pgio/Cargo.toml"));
-    command::run(about.arg(packaging.join("licenses.hbs")))
+    build::run(about.arg(packaging.join("licenses.hbs")))
 }
 
 /// `pgio-VERSION-TARGET.tar.gz`, with one directory of that name.
@@ -180,7 +178,7 @@ fn make_archive(release: &Release, target: &str, program: &Path) -> Result<PathB
         git.arg(format!("--add-file={}", text(file)?));
     }
     git.arg("--output").arg(&archive).arg("HEAD").args(ARCHIVED);
-    command::run(git.current_dir(&release.root))?;
+    build::run(git.current_dir(&release.root))?;
     Ok(archive)
 }
 
@@ -197,12 +195,12 @@ fn make_debian_package(release: &Release, target: &str) -> Result<PathBuf> {
     deb.args(["--target", target, "--deb-version", &version, "--output"]).arg(&package);
     deb.env("CARGO_TARGET_DIR", &release.build_dir);
     deb.env("SOURCE_DATE_EPOCH", release.epoch.to_string());
-    command::run(deb.current_dir(&release.root))?;
-    if command::find("lintian").is_some() {
+    build::run(deb.current_dir(&release.root))?;
+    if build::find("lintian").is_some() {
         let mut lintian = Command::new("lintian");
         lintian.args(["--fail-on", "error,warning", "--display-info", "--tag-display-limit", "0"]);
         // Root is refused otherwise in some settings; lintian only reads here.
-        command::run(lintian.arg("--allow-root").arg(&package))?;
+        build::run(lintian.arg("--allow-root").arg(&package))?;
     } else {
         eprintln!("{} is not checked: lintian is not installed", package.display());
     }
@@ -241,7 +239,7 @@ fn make_sbom(release: &Release) -> Result<PathBuf> {
     let mut sbom = Command::new("cargo-sbom");
     sbom.args(["--cargo-package", "pgio", "--output-format", "spdx_json_2_3"]);
     sbom.arg("--project-directory").arg(&release.root);
-    let printed = command::captured(sbom.current_dir(&release.root))?;
+    let printed = build::captured(sbom.current_dir(&release.root))?;
     let mut document: Value =
         serde_json::from_str(&printed).context("cargo-sbom printed no JSON")?;
     settle_sbom(&mut document, release)?;

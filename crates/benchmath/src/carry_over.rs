@@ -24,8 +24,8 @@
 //! such a ratio (Cochran, Sampling Techniques, 3rd ed., 1977, section 2.11 and equation 6.13), with Student's
 //! quantile for one degree of freedom less than slices.
 
-use crate::interval::{Interval, assert_probability};
 use crate::student;
+use crate::summary::{Interval, assert_probability};
 
 /// One slice of a condition: what was done in each half, and which condition ran before.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -247,7 +247,7 @@ pub fn estimate(slices: &[Slices], settings: &[usize], baseline: usize) -> Vec<I
 }
 
 /// Returns the rate of the conditions with other settings after this one, divided by that in their other slices.
-/// With a share s of the slices after it, and to first order, its logarithm is that of the rate after it
+/// With a share s of the slices after it, and to first order, its logarithm is the logarithm of the rate after it
 /// against all slices, divided by 1 - s.
 fn effect_on_others(
     slices: &[Slices],
@@ -412,7 +412,7 @@ mod tests {
         assert!(accused.count() <= 16, "more than one in twenty, with its spread");
     }
 
-    /// Woven windows of so many rounds: `rate` is that of a condition after another one, with noise of 30 % from
+    /// Woven windows of so many rounds: `rate` is the rate of a condition after another one, with noise of 30 % from
     /// slice to slice.
     fn rounds(
         seed: u64,

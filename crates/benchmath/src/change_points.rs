@@ -16,9 +16,9 @@
 //! Assumption: without a change, runs are exchangeable. A slow drift or dependence between neighboring
 //! runs is reported as changes; [`autocorrelation`] measures the latter. Next: [`crate::drift`] tests for a trend between two changes.
 
-use crate::interval::assert_probability;
 use crate::rng::{SplitMix64, derive};
 use crate::summary;
+use crate::summary::assert_probability;
 
 /// Fewest runs on each side of a change. One or two deviating runs are not a new level.
 pub const MIN_RUNS_PER_SIDE: usize = 3;
@@ -67,7 +67,7 @@ pub fn find(values: &[f64], alpha: f64, seed: u64) -> Vec<ChangePoint> {
     found
 }
 
-/// The smallest p that this many distinct values can have: that of a step in the middle without any
+/// The smallest p that this many distinct values can have: the p of a step in the middle without any
 /// overlap. An odd number has two middle splits with the same statistic, and a permutation reaches it
 /// at either.
 pub fn smallest_p(values: usize) -> f64 {
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// Of 30 values, around one level and around two: 0 for independent ones; that of an autoregressive process is found
+    /// Of 30 values, around one level and around two: 0 for independent ones; an autoregressive process is found
     /// smaller than it is.
     #[test]
     fn the_autocorrelation_within_levels_is_not_that_of_a_step() {

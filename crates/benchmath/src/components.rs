@@ -6,7 +6,7 @@
 //! slices ([`Scatter`]), under the mean autocorrelation of all windows; blocks and trials follow by the
 //! method of moments from the mean squares (S. R. Searle, G. Casella, C. E. McCulloch, Variance
 //! Components, Wiley 1992, chapter 4). A negative estimate counts as 0. The length of a window that gives
-//! the narrowest interval in a given time is that of Kalibera and Jones, "Rigorous benchmarking in
+//! the narrowest interval in a given time is from Kalibera and Jones, "Rigorous benchmarking in
 //! reasonable time", ISMM 2013.
 //!
 //! Assumptions: the noise is about the same under all conditions, and slices depend on their neighbors
@@ -106,8 +106,8 @@ impl Components {
 
 /// How often a 95 % interval of the mean ratio of `blocks` pairs holds the truth if each of the two
 /// conditions has a layout of its own, drawn once: `layout` is the standard deviation between layouts,
-/// `noise` that of a trial, both of logs. Exact for normal noise and Student's interval, which is close to
-/// that of the signed-rank test. `None` for fewer than two blocks or a noise of 0.
+/// `noise` the noise of a trial, both of logs. Exact for normal noise and Student's interval, which is close to
+/// the interval of the signed-rank test. `None` for fewer than two blocks or a noise of 0.
 pub fn coverage(layout: f64, noise: f64, blocks: usize) -> Option<f64> {
     let freedom = blocks.checked_sub(1).filter(|f| *f > 0)? as f64;
     if noise <= 0.0 {

@@ -1,6 +1,6 @@
 //! Tests whether values rise or fall over the blocks of an experiment.
 //!
-//! The test is that of Mann and Kendall (Mann, Econometrica 13(3), 1945; Kendall, Rank Correlation
+//! The test is the one of Mann and Kendall (Mann, Econometrica 13(3), 1945; Kendall, Rank Correlation
 //! Methods, 1975), summed over several series of the same blocks as Hirsch, Slack and Smith sum it over
 //! seasons (Water Resources Research 18(1), 1982): each series is compared with itself only, so series
 //! of different levels and units can be pooled. The p value comes from permuting whole blocks, which
@@ -124,7 +124,7 @@ impl Counts {
 
 /// Over all orders of the blocks, the signs of two pairs of blocks are uncorrelated unless the pairs share
 /// a block; then their correlation is 1/3. This gives Kendall's variance n (n - 1) (2 n + 5) / 18 for one
-/// series without ties, and that of Dietz and Killeen (JASA 76(373), 1981) for several.
+/// series without ties, and the one of Dietz and Killeen (JASA 76(373), 1981) for several.
 fn normal(signs: &[Vec<f64>], squares: f64, sum: f64) -> f64 {
     let block_sums: f64 = signs.iter().map(|row| row.iter().sum::<f64>().powi(2)).sum();
     let deviation = (squares / 6.0 + block_sums / 3.0).sqrt();

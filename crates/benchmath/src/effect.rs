@@ -9,9 +9,9 @@
 
 use std::fmt;
 
-use crate::interval::assert_probability;
 use crate::signed_rank::{self, SignedRank};
 use crate::summary;
+use crate::summary::assert_probability;
 pub use crate::warning::Warning;
 
 /// A metric's values by block, in one unit; the n-th values of both sides are from the same block.
@@ -125,7 +125,7 @@ pub fn compare(paired: Paired<'_>, alpha: f64) -> Comparison {
 }
 
 /// Compares by the difference alone, for metrics that may be 0 and therefore have no ratio. `p` is
-/// that of the difference, and `family` judges the differences.
+/// the interval of the difference, and `family` judges the differences.
 ///
 /// # Panics
 ///

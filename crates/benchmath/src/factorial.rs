@@ -112,7 +112,7 @@ impl Design {
 
     /// The two-factor interactions, those that are aliased as one contrast under the name of the first.
     /// Nothing if some are aliased in part, as in a Plackett-Burman design: no contrast would then be
-    /// that of a few interactions.
+    /// the table of a few interactions.
     pub fn interactions(&self) -> Vec<Contrast> {
         if self.resolution() < 4 {
             return Vec::new();

@@ -1,7 +1,7 @@
 //! Fisher's exact test compares two shares, such as shares of failed trials.
 //!
 //! Source: Fisher, "The Logic of Inductive Inference", Journal of the Royal Statistical Society
-//! 98(1), 1935. The two-sided p is that of R's `fisher.test` (Agresti, "Categorical Data Analysis",
+//! 98(1), 1935. The two-sided p is the p of R's `fisher.test` (Agresti, "Categorical Data Analysis",
 //! section 3.5): the total probability of all tables with the same margins that are no more
 //! probable than the observed one. Assumption: all trials of a side have the same probability of
 //! the outcome, independent of each other. The test is exact for any number of trials, and

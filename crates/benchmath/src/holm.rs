@@ -3,7 +3,7 @@
 //! Source: Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of
 //! Statistics 6(2), 1979. Assumption: each p is valid by itself; the tests may depend on each other
 //! in any way. It bounds the probability of at least one false alarm. Use it for tests that share
-//! no blocks, such as those of two experiments; for comparisons of one experiment, `family` is more
+//! no blocks, such as tests of two experiments; for comparisons of one experiment, `family` is more
 //! powerful.
 
 /// Adjusted p values in the order of `p_values`; a test is rejected at level a if its adjusted p <=

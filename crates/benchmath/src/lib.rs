@@ -21,7 +21,7 @@
 //! | [`change_points`] | where the level of a sequence of runs changed |
 //! | [`student`] | the mean of a sample with Student's interval |
 //! | [`steady`] | whether a series is steady: trend and change point |
-//! | [`welch`] | two unpaired samples, by their means |
+//! | [`student::welch`] | two unpaired samples, by their means |
 //! | [`rank_sum`] | two unpaired samples, by their ranks |
 //! | [`williams`] | orders of conditions balanced for carry-over |
 //! | [`fisher`] | two shares, such as shares of failed trials |
@@ -30,7 +30,7 @@
 //! | [`knee`] | the load beyond which more load is not worthwhile |
 //! | [`outliers`] | values far from all others, such as one server of a fleet |
 //! | [`power`] | number of blocks needed, smallest detectable effect |
-//! | [`summary`], [`interval`] | descriptive statistics; an estimate with its interval |
+//! | [`summary`] | descriptive statistics; an estimate with its interval |
 //! | [`distribution`] | expected values of the distributions that pgio draws from |
 //! | [`rng`] | seeded random numbers, identical on all machines |
 //!
@@ -47,7 +47,6 @@ pub mod factorial;
 pub mod family;
 pub mod fisher;
 pub mod holm;
-pub mod interval;
 pub mod knee;
 pub mod margin;
 pub mod outliers;
@@ -61,5 +60,4 @@ pub mod student;
 pub mod summary;
 pub mod totals;
 pub mod warning;
-pub mod welch;
 pub mod williams;

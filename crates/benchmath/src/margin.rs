@@ -16,9 +16,9 @@
 //! that gives the verdict, so that an effect that matters is always one that was detected.
 //! Assumption: as for [`signed_rank`].
 
-use crate::interval::assert_probability;
 use crate::power;
 use crate::signed_rank::{Null, Walsh};
+use crate::summary::assert_probability;
 
 /// Effects smaller than this, on the log scale of ratios, do not matter.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -121,8 +121,8 @@ impl Margin {
     }
 
     /// Blocks that give an answer with this power if the true effect is at least as far from the
-    /// margin as no effect is: none at all, or twice the margin. `level` is that of the test for an
-    /// effect that matters, `alpha` that of each one-sided test. `None` if the number is too large
+    /// margin as no effect is: none at all, or twice the margin. `level` is the level of the test for an
+    /// effect that matters, `alpha` the level of each one-sided test. `None` if the number is too large
     /// to be of use, or without a usable sd.
     ///
     /// # Panics

@@ -3,7 +3,7 @@
 //! Iglewicz and Hoaglin, "How to Detect and Handle Outliers", ASQC Basic References in Quality Control 16, 1993:
 //! 0.6745 times the distance from the median divided by the median absolute deviation. Median and MAD tolerate almost
 //! half of the values being wild, so one outlier does not hide another, as it does with mean and standard deviation.
-//! Assumption: without outliers the values scatter around one center, with tails no heavier than those of Student's t
+//! Assumption: without outliers the values scatter around one center, with tails no heavier than the tails of Student's t
 //! with three degrees of freedom. Rates and ratios are compared by their logarithms.
 //!
 //! The two propose a fixed limit of 3.5. One sample of ten normal values without outliers exceeds it, and most samples

@@ -13,7 +13,7 @@ use std::f64::consts::PI;
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use crate::interval::assert_probability;
+use crate::summary::assert_probability;
 use crate::{signed_rank, student};
 
 /// Planned power: the effect is detected in 80 % of experiments.

@@ -8,12 +8,12 @@
 //! its level (Noether, Journal of the American Statistical Association 62(317), 1967).
 //!
 //! It belongs to [`crate::change_points`]: both see ranks, so that one wild run turns neither the
-//! change nor its direction. Two samples that ranks have not chosen are compared by [`crate::welch`].
+//! change nor its direction. Two samples that ranks have not chosen are compared by [`crate::student`].
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use crate::interval::assert_probability;
 use crate::summary;
+use crate::summary::assert_probability;
 
 /// Up to this many values in both samples the numbers of arrangements are exact in 53 bits.
 pub const EXACT_UP_TO: usize = 50;

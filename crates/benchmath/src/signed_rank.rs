@@ -13,7 +13,7 @@
 //! size; and at n = 6, where only "all blocks on one side" can reject at 5 %, it equals the
 //! sign-flip test of the mean.
 
-use crate::interval::assert_probability;
+use crate::summary::assert_probability;
 
 use crate::summary;
 use statrs::distribution::{ContinuousCDF, Normal};

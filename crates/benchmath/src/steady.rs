@@ -4,7 +4,7 @@
 //! Theil-Sen slope (Sen, JASA 63(324), 1968) with the Mann-Kendall test (Mann, Econometrica 13(3),
 //! 1945; Kendall, Rank Correlation Methods, 1975); the change point is Pettitt's (Applied
 //! Statistics 28(2), 1979) with his approximate p. Both use ranks, so a single outlier does not make a
-//! trend. [`step`] also looks at the size of a step, and [`episode`] at a change that ends; both cut
+//! trend. [`by_size`] also looks at the size of a step, and [`Episode`] at a change that ends; both cut
 //! outliers off.
 //!
 //! The tests assume that values are independent if nothing changes. Adjacent seconds are not and
@@ -14,17 +14,16 @@
 //! which lag 1 does not capture, are still reported as a change. This module does not judge trials;
 //! see `student` and `signed_rank`.
 
+#[cfg(test)]
+#[path = "steady_tests.rs"]
+mod tests;
+
 use std::fmt;
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-pub use self::episode::Episode;
-pub use self::step::{MIN_LOG_STEP, Shift};
 use crate::student::upper_tail;
 use crate::summary;
-
-mod episode;
-mod step;
 
 /// Minimum number of points; with fewer, the normal approximation of Mann-Kendall is inaccurate.
 /// Below 18 points, ranks do not show a step at a level of 0.004: even a perfect one has a larger p.
@@ -82,8 +81,8 @@ pub fn judge(values: &[f64]) -> Result<Steadiness, TooShort> {
     Ok(Steadiness {
         points: values.len(),
         trend: trend(values),
-        shift: step::shift(values),
-        episode: episode::clearest(values),
+        shift: shift(values),
+        episode: clearest(values),
     })
 }
 
@@ -110,7 +109,7 @@ pub fn scatter(values: &[f64]) -> Option<Scatter> {
 }
 
 impl Scatter {
-    /// The variance of the mean, relative to its square, under this autocorrelation: that of several series
+    /// The variance of the mean, relative to its square, under this autocorrelation: of several series
     /// together, because the variance of one series from its own is biased upward. Unlike in the tests, a
     /// negative one counts, because cutting it off would be a bias as well.
     pub fn variance_of_mean(&self, autocorrelation: f64) -> f64 {
@@ -200,7 +199,7 @@ fn autocorrelation(values: &[f64]) -> f64 {
 //
 // Outliers are cut off at [`OUTLIER`] robust standard deviations, so that three of them in a row do not make a
 // level. As in the other tests of `steady`, points depend on their neighbors: degrees of freedom and errors are
-// taken from the effective number of points. Shared by [`step`] and [`episode`].
+// taken from the effective number of points. Shared by steps and episodes.
 
 /// Shorter stretches are outliers.
 const MIN_LEVEL_POINTS: usize = 3;
@@ -261,5 +260,195 @@ fn p_value(residuals: &[f64], levels: usize, contrast: f64, choices: f64) -> (f6
     (p, effective)
 }
 
-#[cfg(test)]
-mod tests;
+// One step: by the order of the values and by their size. Pettitt's test uses ranks, so it needs no assumption about
+// the values, but it does not see how large a step is. If the rate wanders slowly before or after the step, few
+// points are effectively independent, and no order of so few is evidence, however large the step. Student's t for
+// the two levels finds a step that is large beside the wandering. Each test has a share of the step's level: the
+// reported p is the smaller one, divided by its share.
+
+/// Pettitt's test has this share of the level. The test by size has the rest, because it assumes more and finds
+/// large steps anyway.
+const SHARE_OF_RANKS: f64 = 0.9;
+
+/// Smaller differences of logarithms are left to the ranks: where points depend on their neighbors, this test
+/// accuses more steady series than its level says.
+pub const MIN_LOG_STEP: f64 = 0.25;
+
+/// A shorter level, as a share of the points, may be a few outliers at an end.
+const LEVEL_DIVISOR: usize = 8;
+
+/// The most likely change point.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Shift {
+    /// Index of the first point after the change.
+    pub at: usize,
+    /// Medians of the two parts.
+    pub before: f64,
+    pub after: f64,
+    /// `after / before - 1`; `None` if `before` is 0.
+    pub change: Option<f64>,
+    /// Two-sided, of the clearer test, divided by its share; an upper bound for short series.
+    pub p: f64,
+    pub effective_points: f64,
+}
+
+fn shift(values: &[f64]) -> Shift {
+    let share = |found: StepTest, share: f64| StepTest { p: (found.p / share).min(1.0), ..found };
+    let ranks = share(by_ranks(values), SHARE_OF_RANKS);
+    let size = by_size(values).map(|size| share(size, 1.0 - SHARE_OF_RANKS));
+    let clearer = size.filter(|size| size.p < ranks.p);
+    let StepTest { at, p, effective_points } = clearer.unwrap_or(ranks);
+    let (first, second) = values.split_at(at);
+    let median = |part| summary::median(part).expect("both parts have a point");
+    let (before, after) = (median(first), median(second));
+    let change = (before != 0.0).then(|| after / before - 1.0);
+    Shift { at, before, after, change, p, effective_points }
+}
+
+struct StepTest {
+    at: usize,
+    p: f64,
+    effective_points: f64,
+}
+
+/// By Pettitt's test.
+fn by_ranks(values: &[f64]) -> StepTest {
+    let n = values.len() as f64;
+    let (at, k) = pettitt(values);
+    let (first, second) = values.split_at(at);
+    let effective_points = effective_size(&residuals(first, second));
+    let variance = (n.powi(3) + n.powi(2)) * n / effective_points;
+    let p = (2.0 * (-6.0 * k * k / variance).exp()).min(1.0);
+    StepTest { at, p, effective_points }
+}
+
+/// `None` if the median is not positive, the step is small, or there are too few points for two levels.
+fn by_size(values: &[f64]) -> Option<StepTest> {
+    let logs = logs(values)?;
+    let points = logs.len();
+    let least = MIN_LEVEL_POINTS.max(points / LEVEL_DIVISOR);
+    let error = |at: usize| (1.0 / at as f64 + 1.0 / (points - at) as f64).sqrt();
+    let contrast = |at: usize| {
+        let (first, second) = logs.split_at(at);
+        (mean(second) - mean(first)).abs() / error(at)
+    };
+    let places = least..=points.saturating_sub(least);
+    let at = places.max_by(|a, b| contrast(*a).total_cmp(&contrast(*b)))?;
+    let (first, second) = logs.split_at(at);
+    let (first, second) = (without_outliers(first), without_outliers(second));
+    let difference = Some(mean(&second) - mean(&first)).filter(|d| d.abs() >= MIN_LOG_STEP)?;
+    let residuals = residuals(&first, &second);
+    let (p, effective_points) = p_value(&residuals, 2, difference / error(at), (points - 1) as f64);
+    Some(StepTest { at, p, effective_points })
+}
+
+fn mean(part: &[f64]) -> f64 {
+    summary::mean(part).expect("both parts have a point")
+}
+
+/// The distances of all values from the mean of their part.
+fn residuals(first: &[f64], second: &[f64]) -> Vec<f64> {
+    [first, second]
+        .into_iter()
+        .flat_map(|part| {
+            let mean = mean(part);
+            part.iter().map(move |value| value - mean)
+        })
+        .collect()
+}
+
+/// The index at which the two parts differ most by the Mann-Whitney statistic, and that statistic.
+fn pettitt(values: &[f64]) -> (usize, f64) {
+    let n = values.len() as f64;
+    let sorted = summary::sorted(values);
+    // Twice the mid-rank, so that tied values share a rank.
+    let twice_rank = |v: f64| {
+        (sorted.partition_point(|s| *s < v) + sorted.partition_point(|s| *s <= v) + 1) as f64
+    };
+    let mut u = 0.0;
+    let mut widest = (1, 0.0f64);
+    for (t, v) in (1..values.len()).zip(values) {
+        u += twice_rank(*v) - (n + 1.0);
+        if u.abs() > widest.1 {
+            widest = (t, u.abs());
+        }
+    }
+    widest
+}
+
+// An episode: a stretch of a series at another level than before and after it. Pettitt's test looks for one change
+// point, so a drop that recovers half-way through hardly moves it. Here every stretch is compared with what precedes
+// it and with what follows it, by Student's t on logarithms, and the smaller difference counts: a step or a trend
+// differs from one side only. The clearest stretch is judged (the epidemic alternative of Levin and Kline,
+// Statistics in Medicine 4, 1985). The p value is multiplied by the number of stretches to choose from (Bonferroni's
+// inequality).
+
+/// Fewest points before an episode, and after it.
+const MIN_POINTS_PER_SIDE: usize = 2;
+
+/// The stretch that differs most from both sides.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Episode {
+    /// Index of its first point, and of the first one after it.
+    pub from: usize,
+    pub to: usize,
+    /// Its level relative to the nearer of those before and after it: -0.8 is a drop by 80 %. Ratio of medians;
+    /// not finite if the other level is 0.
+    pub change: f64,
+    /// Two-sided, an upper bound.
+    pub p: f64,
+    pub effective_points: f64,
+}
+
+/// `None` if the series is too short for an episode, its median is not positive, or no stretch differs from
+/// both sides in the same direction.
+fn clearest(values: &[f64]) -> Option<Episode> {
+    let logs = without_outliers(&logs(values)?);
+    let points = logs.len();
+    let center = summary::mean(&logs)?;
+    let mut sums = vec![0.0];
+    let mut sum = 0.0;
+    for log in &logs {
+        sum += log - center;
+        sums.push(sum);
+    }
+    let mean = |from: usize, to: usize| (sums[to] - sums[from]) / (to - from) as f64;
+    // Both differences, the nearer one first, with the error of each for points of variance 1.
+    let contrast = |from: usize, to: usize| {
+        let inside = mean(from, to);
+        let side = |other: f64, count: usize| {
+            let error = (1.0 / (to - from) as f64 + 1.0 / count as f64).sqrt();
+            (inside - other, error)
+        };
+        let (before, after) = (side(mean(0, from), from), side(mean(to, points), points - to));
+        let is_nearer = (before.0 / before.1).abs() <= (after.0 / after.1).abs();
+        (before.0 * after.0 > 0.0).then_some(if is_nearer { before } else { after })
+    };
+    let mut best: Option<(usize, usize, f64, f64)> = None;
+    for from in MIN_POINTS_PER_SIDE..points {
+        for to in from + MIN_LEVEL_POINTS..(points + 1).saturating_sub(MIN_POINTS_PER_SIDE) {
+            let Some((difference, error)) = contrast(from, to) else { continue };
+            if best.is_none_or(|b| (difference / error).abs() > (b.2 / b.3).abs()) {
+                best = Some((from, to, difference, error));
+            }
+        }
+    }
+    let (from, to, difference, error) = best?;
+    let levels = [mean(0, from), mean(from, to), mean(to, points)].map(|level| level + center);
+    let residuals: Vec<f64> = logs
+        .iter()
+        .enumerate()
+        .map(|(i, log)| log - levels[usize::from(i >= from) + usize::from(i >= to)])
+        .collect();
+    let choices = (points * (points - 1) / 2) as f64;
+    let (p, effective_points) = p_value(&residuals, levels.len(), difference / error, choices);
+    Some(Episode { from, to, change: change(values, from, to), p, effective_points })
+}
+
+/// Outliers are not cut off here: that would make a large change smaller.
+fn change(values: &[f64], from: usize, to: usize) -> f64 {
+    let [before, inside, after] = [&values[..from], &values[from..to], &values[to..]]
+        .map(|part| summary::median(part).unwrap_or(f64::NAN));
+    let (early, late) = (inside / before - 1.0, inside / after - 1.0);
+    if early.abs() <= late.abs() { early } else { late }
+}

@@ -8,7 +8,7 @@
 //! independent. No interval accounts for stalls that occurred in no block: with 15 % stalled
 //! trials, six blocks contain none in 38 % of experiments.
 
-use crate::interval::{Interval, assert_probability};
+use crate::summary::{Interval, assert_probability};
 use crate::{signed_rank, student, summary};
 
 /// More groups of blocks to omit would not make the jackknife of [`over_typical`] more accurate, but slower.
@@ -61,9 +61,9 @@ pub fn both_bounds((ratio, interval): (f64, Option<Interval>)) -> (f64, f64) {
     interval.map_or((ratio, ratio), |i| (i.low, i.high))
 }
 
-/// A contrast of cells: the geometric mean of the totals of those whose `side` is true, divided by that of those whose
+/// A contrast of cells: the geometric mean of the totals of those whose `side` is true, divided by the mean of those whose
 /// side is false, with its interval at level 1 - alpha. Each block has the work of all cells in equal times. The totals
-/// are those of the cells, because a sum over cells would weight the fast ones and mix in interactions. `None` if a
+/// belong to the cells, because a sum over cells would weight the fast ones and mix in interactions. `None` if a
 /// side has no cell, or a cell no work.
 ///
 /// # Panics

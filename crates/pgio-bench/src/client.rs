@@ -2,7 +2,7 @@
 //! keys on the same server and socket, in turn. Compared are the client's CPU time per query, the
 //! queries per second, and the time to connect a thousand sessions.
 //!
-//! The client's CPU time is that of its whole process as the kernel counts it: for pgbench after its
+//! The client's CPU time is its whole process's as the kernel counts it: for pgbench after its
 //! end, for pgio, whose process also reads evidence and counters, between the first and the last
 //! progress event inside the window.
 
@@ -102,16 +102,16 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 fn print_ratios(connections: u32, ours: &[Figures], theirs: &[Figures]) {
-    let of = |all: &[Figures], value: Value| {
+    let median = |all: &[Figures], value: Value| {
         let values: Vec<f64> = all.iter().map(value).collect();
         benchmath::summary::quantile(&values, 0.5).unwrap_or(f64::NAN)
     };
     for (name, all) in [("pgbench", theirs), ("pgio", ours)] {
         output::line(&format!(
             "{connections:11}  {name:9}  {:9.0}  {:12.2}  {:13.1}",
-            of(all, |f| f.tps),
-            of(all, |f| f.cpu),
-            of(all, |f| f.connecting) * 1e3,
+            median(all, |f| f.tps),
+            median(all, |f| f.cpu),
+            median(all, |f| f.connecting) * 1e3,
         ));
     }
     let ratios = |value: Value| -> Vec<f64> {

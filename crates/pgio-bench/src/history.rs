@@ -1,7 +1,7 @@
 //! Measures time and memory of `pgio history` over many experiments, from directories and from a results
 //! database, and the time of storing them there.
 //!
-//! Records are synthetic and as large as those of real trials; the real store writes them. Their level
+//! Records are synthetic and as large as records of real trials; the real store writes them. Their level
 //! falls by 5 % in the middle. The database is private.
 
 use std::ffi::OsStr;

@@ -3,18 +3,21 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pgio_connect::SimpleQueryMessage;
-
-use super::server::{Bench, spread};
-use super::upstream::{self, UpstreamArgs, missing};
 use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
 use pgio::cli::output;
+use pgio::config::Layer;
 use pgio::dataset;
 use pgio::host::exec::{CommandLine, Exec, Local};
-use pgio_connect::Endpoint;
-use pgio_results::units::Scale;
+use pgio::pg::private::VersionRequest;
+use pgio::workload::Workload;
+use pgio_connect::{Endpoint, SimpleQueryMessage};
+use pgio_results::units::{Scale, human};
+
+use super::server::{Bench, metric, spread};
+use super::upstream::{self, UpstreamArgs, missing};
 
 const TABLES: u32 = 4;
 /// Ends setup.sh; not part of loading.
@@ -120,4 +123,32 @@ fn first_read_dirties(bench: &mut Bench) -> Result<i64, Failure> {
     let plan: serde_json::Value = serde_json::from_str(text.unwrap_or_default())
         .map_err(|e| Failure::new(FAILED, e).context("cannot read the plan"))?;
     Ok(plan[0]["Plan"]["Shared Dirtied Blocks"].as_i64().unwrap_or(-1))
+}
+
+pub(super) fn run_updates(window: Duration, pg: Option<VersionRequest>) -> Outcome {
+    let scale: Scale = "200M".parse().expect("a valid size");
+    let mut bench = Bench::start(pg, &[])?;
+    bench.load(&scale, 1, false)?;
+    let layer = Layer {
+        update_pct: Some(50),
+        work_unit: Some(8),
+        update_work_unit: Some(8),
+        num_schemas: Some(1),
+        num_threads: Some(4),
+        run_time: Some(window),
+        ..Layer::default()
+    };
+    let workload: Arc<dyn Workload> = Arc::new(bench.loaded(layer)?);
+    let trial = bench.trial(&workload, Duration::ZERO)?;
+    let size = trial.dataset.as_ref().map_or((0, 0), |d| (d.bytes_before, d.bytes_after));
+    output::line(&format!(
+        "{} sessions ended of 4, {:.0} rows/s updated, {:.0} deadlocks, size {} before and {} after ({:+.2} %)",
+        trial.sessions.len(),
+        metric(&trial, "updates_per_second"),
+        metric(&trial, "deadlocks"),
+        human::bytes(size.0),
+        human::bytes(size.1),
+        100.0 * (size.1 as f64 / size.0.max(1) as f64 - 1.0),
+    ));
+    Ok(())
 }

@@ -20,9 +20,7 @@ mod report;
 mod server;
 mod telemetry;
 mod truth;
-mod updates;
 mod upstream;
-mod visits;
 mod weave;
 
 use std::process::ExitCode;
@@ -101,14 +99,14 @@ enum Bench {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().bench {
-        Bench::Visits(args) => visits::run(&args),
+        Bench::Visits(args) => upstream::run(&args),
         Bench::Load(args) => load::run(&args),
         Bench::Draw { draws, rounds, pg } => draw::run(draws, rounds, pg),
         Bench::Client(args) => client::run(&args),
         Bench::Driver { sessions, pg } => driver::run(sessions, pg),
         Bench::Telemetry(args) => telemetry::run(&args),
         Bench::Command(args) => command::run(&args),
-        Bench::Updates { seconds, pg } => updates::run(Duration::from_secs(seconds), pg),
+        Bench::Updates { seconds, pg } => load::run_updates(Duration::from_secs(seconds), pg),
         Bench::Report(args) => report::run(&args),
         Bench::History(args) => history::run(&args),
         Bench::Truth(args) => truth::run(&args),

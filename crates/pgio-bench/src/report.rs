@@ -1,7 +1,7 @@
 //! Measures the cost of a report by the number of trials, and the cost per trial of the loop's judging.
 //!
-//! Results are synthetic: two conditions, with records as large as those of real trials. `pgio report`
-//! runs on them as a separate process, so that its time and peak memory are those of a user. A report
+//! Results are synthetic: two conditions, with records as large as in real trials. `pgio report`
+//! runs on them as a separate process, so that its time and peak memory are what a user sees. A report
 //! is linear if its time per trial does not grow.
 
 use std::collections::BTreeMap;
@@ -196,7 +196,7 @@ pub(super) fn manifest(trials: u32) -> Manifest {
     }
 }
 
-/// Returns a record as large as that of a ten-second window: environment, timeline, histograms, checks.
+/// Returns a record as large as a ten-second window's: environment, timeline, histograms, checks.
 pub(super) fn generate_trial(n: u32, random: &mut SplitMix64) -> Trial {
     let on = n % 2 == 1;
     let noise = 1.0 + 0.05 * (random.next_f64() - 0.5);

@@ -9,7 +9,7 @@ use pgio_connect::Client;
 
 use pgio::cli::exit::{FAILED, Failure, Outcome, TRIAL};
 use pgio::cli::setup::{self, Lines};
-use pgio::cli::{connection, output, signals};
+use pgio::cli::{flags, output, signals};
 use pgio::config::experiment::Checkpoint;
 use pgio::config::{ConnectString, Layer};
 use pgio::dataset::{LoadSpec, SpaceCheck};
@@ -81,7 +81,7 @@ impl Bench {
         let stop = signals::stop_on_signals()?;
         let cluster = Arc::new(private(pg, None, settings, false)?);
         let run_id = state::new_run_id();
-        let params = connection::params(&ConnectString::new(cluster.primary_conninfo()), &run_id)?;
+        let params = flags::params(&ConnectString::new(cluster.primary_conninfo()), &run_id)?;
         let (admin, server) = open_admin(&params, &run_id)?;
         output::line(&format!(
             "PostgreSQL {}, {} cores, {}",

@@ -12,7 +12,7 @@ use pgio_connect::Client;
 
 use super::server::{Bench, metric};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
-use pgio::cli::{connection, output};
+use pgio::cli::{flags, output};
 use pgio::config::{ConnectString, Layer};
 use pgio::host::Hosts;
 use pgio::pg::private::VersionRequest;
@@ -146,7 +146,7 @@ impl Backends {
     fn new(bench: &Bench) -> Result<Backends, Failure> {
         let own = |e| Failure::new(FAILED, e).context("cannot watch the samplers");
         let text = ConnectString::new(bench.cluster.primary_conninfo());
-        let params = connection::params(&text, &bench.run_id)?;
+        let params = flags::params(&text, &bench.run_id)?;
         let mut client = pgio_connect::connect(&params)?;
         let pid = client.query_one("SELECT pg_backend_pid()", &[]).map_err(own)?.get(0);
         Ok(Backends {

@@ -6,7 +6,6 @@
 //! `run`; [`rounds`] is shared. `tail` instead checks in single trials whether a percentile shows an
 //! event, and `faults` whether each broken rule is noticed.
 
-mod aa;
 mod cache;
 mod commit_delay;
 mod demos;
@@ -17,7 +16,6 @@ mod margin;
 mod read_iops;
 pub(super) mod rounds;
 mod screening;
-mod server;
 mod stalls;
 mod tail;
 
@@ -33,7 +31,7 @@ pub(super) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Case {
     /// Equal conditions: nothing differs
-    Aa(aa::Args),
+    Aa(cache::AaArgs),
     /// Three equal conditions on data larger than the buffers: do trials reuse blocks that others read?
     Cache(cache::Args),
     /// Two disks with different read IOPS, by loop devices and cgroup v1 (needs root)
@@ -58,7 +56,7 @@ enum Case {
 
 pub(super) fn run(args: &Args) -> Outcome {
     match &args.case {
-        Case::Aa(args) => aa::run(args),
+        Case::Aa(args) => cache::run_aa(args),
         Case::Cache(args) => cache::run(args),
         Case::ReadIops(args) => read_iops::run(args),
         Case::CommitDelay(plan) => commit_delay::run(plan),

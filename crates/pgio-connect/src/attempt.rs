@@ -4,10 +4,10 @@ use std::io;
 
 use tokio_postgres::error::SqlState;
 
-use super::endpoint::{Endpoint, Route};
 use super::error::{ConnectError, ConnectWarning};
 use super::limits::Excess;
 use super::params::ConnectParams;
+use super::socket::{Endpoint, Route};
 use super::tls;
 use printable::{self, MAX_MESSAGE, truncate};
 

@@ -26,13 +26,12 @@ use tokio_postgres::{
 };
 
 use super::attempt::Attempt;
-use super::endpoint::Route;
 use super::env::Env;
 use super::error::ConnectError;
 use super::login::{self, Canceller, Failed, Login};
 use super::params::{ConnectParams, NoticeHandler};
 use super::resolve::resolve_named;
-use super::socket::Socket;
+use super::socket::{Route, Socket};
 use super::stream::{Readiness, Stream};
 
 type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
@@ -46,7 +45,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens a session by a connection string alone, without the environment and its files. Its name is that of the
+    /// Opens a session by a connection string alone, without the environment and its files. Its name is the name of the
     /// string, if any: sessions that are named after pgio count as its own.
     ///
     /// # Errors

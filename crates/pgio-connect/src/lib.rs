@@ -22,7 +22,6 @@ mod attempt;
 mod certificate;
 mod client;
 mod conninfo;
-mod endpoint;
 mod env;
 mod error;
 pub mod interrupt;
@@ -46,8 +45,8 @@ mod tls;
 mod uri;
 mod wire;
 
+pub use self::socket::{Endpoint, Route};
 pub use client::{Client, CopyIn, Transaction};
-pub use endpoint::{Endpoint, Route};
 pub use env::Env;
 pub use error::{BadText, ConnectError, ConnectWarning, Source, TlsUnsupported};
 pub use keywords::names_secret;

@@ -16,14 +16,13 @@ use rustls::ClientConnection;
 use tokio_postgres::error::SqlState;
 
 use super::attempt::{Attempt, is_timeout};
-use super::endpoint::{Encryption, Endpoint, Route};
 use super::error::{ConnectError, TlsUnsupported};
 use super::interrupt;
 use super::limits::Guard;
 use super::message::{Message, Refusal, routine};
 use super::params::{ChannelBinding, ConnectParams};
 use super::secret::Secret;
-use super::socket::{Pipe, Socket};
+use super::socket::{Encryption, Endpoint, Pipe, Route, Socket};
 use super::tls::{self, Tls};
 
 const NO_TLS: &str = "the server does not support TLS; set ssl=on on the server, or sslmode=prefer in the connection";

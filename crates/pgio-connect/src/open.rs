@@ -8,10 +8,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::attempt::Attempt;
 use super::client::Client;
-use super::endpoint::{Encryption, Endpoint, Route};
 use super::error::{ConnectError, ConnectWarning};
 use super::login::Failed;
 use super::params::{ConnectParams, SessionAttrs, SslMode};
+use super::socket::{Encryption, Endpoint, Route};
 
 /// Opens a session on the first suitable host.
 ///

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::endpoint::Endpoint;
 use super::error::ConnectWarning;
 use super::passfile::Passfile;
 use super::secret::Secret;
+use super::socket::Endpoint;
 use super::tls::Tls;
 
 /// Everything needed to open a session. Created by [`super::resolve()`].

@@ -13,9 +13,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::endpoint::Endpoint;
 use super::error::ConnectWarning;
 use super::secret::Secret;
+use super::socket::Endpoint;
 
 /// The lines of a password file, and the socket directory that `localhost` matches.
 #[derive(Clone, Default)]

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::endpoint::{Endpoint, parse_address};
 use super::error::{BadText, ConnectError, ConnectWarning, Source};
 use super::keywords::{KEYWORDS, Pair, Settings, names_secret};
 use super::params::{
@@ -20,6 +19,7 @@ use super::params::{
 };
 use super::passfile::Passfile;
 use super::secret::Secret;
+use super::socket::{Endpoint, parse_address};
 use super::{Env, conninfo, psql, service, uri};
 
 /// Resolves a value that psql would accept as its database argument (a database name, a conninfo
@@ -425,20 +425,26 @@ mod tests {
 
     #[test]
     fn each_variable_has_its_effect() {
-        let of = |name, value| resolve("", &env(&[(name, value)])).unwrap();
-        assert_eq!(of("PGHOSTADDR", "::1").describe(), "me on [::1]:5432 as me");
-        assert_eq!(of("PGPASSWORD", "hush").password.unwrap().expose(), b"hush");
-        assert_eq!(of("PGOPTIONS", "-c a=b").options.as_deref(), Some("-c a=b"));
-        assert_eq!(of("PGAPPNAME", "app").application_name, "app");
-        assert_eq!(of("PGUSER", "x").application_name, "pgio");
-        assert_eq!(of("PGSSLMODE", "verify-ca").ssl.mode, SslMode::VerifyCa);
-        assert_eq!(of("PGREQUIRESSL", "1").ssl.mode, SslMode::Require);
-        assert_eq!(of("PGREQUIRESSL", "0").ssl.mode, SslMode::Prefer);
-        assert_eq!(of("PGSSLROOTCERT", "/r").ssl.root, RootCert::File("/r".into()));
-        assert_eq!(of("PGTARGETSESSIONATTRS", "standby").session_attrs, SessionAttrs::Standby);
-        assert_eq!(of("PGCHANNELBINDING", "require").channel_binding, ChannelBinding::Require);
+        let resolved = |name, value| resolve("", &env(&[(name, value)])).unwrap();
+        assert_eq!(resolved("PGHOSTADDR", "::1").describe(), "me on [::1]:5432 as me");
+        assert_eq!(resolved("PGPASSWORD", "hush").password.unwrap().expose(), b"hush");
+        assert_eq!(resolved("PGOPTIONS", "-c a=b").options.as_deref(), Some("-c a=b"));
+        assert_eq!(resolved("PGAPPNAME", "app").application_name, "app");
+        assert_eq!(resolved("PGUSER", "x").application_name, "pgio");
+        assert_eq!(resolved("PGSSLMODE", "verify-ca").ssl.mode, SslMode::VerifyCa);
+        assert_eq!(resolved("PGREQUIRESSL", "1").ssl.mode, SslMode::Require);
+        assert_eq!(resolved("PGREQUIRESSL", "0").ssl.mode, SslMode::Prefer);
+        assert_eq!(resolved("PGSSLROOTCERT", "/r").ssl.root, RootCert::File("/r".into()));
+        assert_eq!(
+            resolved("PGTARGETSESSIONATTRS", "standby").session_attrs,
+            SessionAttrs::Standby
+        );
+        assert_eq!(
+            resolved("PGCHANNELBINDING", "require").channel_binding,
+            ChannelBinding::Require
+        );
         for (given, seconds) in [("5", Some(5)), ("1", Some(2)), ("0", None), ("-1", None)] {
-            let timeout = of("PGCONNECT_TIMEOUT", given).connect_timeout;
+            let timeout = resolved("PGCONNECT_TIMEOUT", given).connect_timeout;
             assert_eq!(timeout, seconds.map(Duration::from_secs), "for {given}");
         }
         let given_none = resolve("", &env(&[])).unwrap();

@@ -13,12 +13,11 @@ use bytes::BytesMut;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::client::Client;
-use crate::endpoint::{Encryption, Route};
 use crate::env::Env;
 use crate::limits::Guard;
 use crate::login::{AUTHENTICATION_OK, Login};
 use crate::resolve;
-use crate::socket::{Pipe, Socket};
+use crate::socket::{Encryption, Pipe, Route, Socket};
 
 /// The server's answer to a statement.
 #[derive(Debug, Clone)]
@@ -45,7 +44,7 @@ pub enum Value {
 }
 
 impl Answer {
-    /// One row; a column's type is that of its value, and of NULL text.
+    /// One row; a column's type follows from its value, and is text of NULL text.
     pub fn row(values: Vec<Value>) -> Answer {
         Answer::rows(vec![values])
     }

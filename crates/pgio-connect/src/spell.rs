@@ -9,10 +9,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::conninfo::quote;
-use super::endpoint::Endpoint;
 use super::keywords::KEYWORDS;
 use super::params::{ConnectParams, Keepalives, RootCert, SslMode};
 use super::resolve::{CHANNEL_BINDING, SESSION_ATTRS};
+use super::socket::Endpoint;
 
 impl ConnectParams {
     /// A conninfo string for the same database, without the password.

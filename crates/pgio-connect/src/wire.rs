@@ -14,13 +14,12 @@ use std::time::Duration;
 use bytes::BytesMut;
 use postgres_protocol::message::frontend;
 
-use super::endpoint::Route;
 use super::error::ConnectError;
 use super::limits::{self, During, Excess};
 use super::login::{self, Canceller};
 use super::message::{Message, Refusal, WireError, routine, texts};
 use super::params::{ConnectParams, NoticeHandler};
-use super::socket::Pipe;
+use super::socket::{Pipe, Route};
 
 /// Rows in text format.
 type Rows = Vec<Vec<Option<String>>>;

@@ -1,6 +1,6 @@
 //! The driver's side: dials the coordinator at all of its addresses until one leads to it.
 //!
-//! What answers may be another program, or the coordinator of another run: some addresses, such as that of
+//! What answers may be another program, or the coordinator of another run: some addresses, such as the address of
 //! Docker's bridge, exist on every host. The proof of the token tells, so nothing before it ends the search.
 
 use std::fmt;

@@ -17,7 +17,7 @@ pub(super) enum Frame {
     Message(Vec<u8>),
     /// The sender's clock, to be sent back.
     Ping(i64),
-    /// The clock of the ping, and that of its receiver.
+    /// The clock of the ping, and its receiver's.
     Pong(i64, i64),
 }
 

@@ -17,10 +17,10 @@ mod identity;
 mod link;
 mod listen;
 mod offset;
-mod ranks;
 mod tls;
 mod token;
 
+pub use self::handshake::Ranks;
 pub use dial::{Patience, dial};
 pub use error::LinkError;
 pub use frame::MAX_FRAME_BYTES;
@@ -29,5 +29,4 @@ pub use identity::{build_hash, host_name, local_addresses};
 pub use link::{Event, Link, Role};
 pub use listen::{Arrival, Listener, Place, Run};
 pub use offset::{Clock, Offset, RoundTrip};
-pub use ranks::Ranks;
 pub use token::{COORDINATOR_VARIABLE, TOKEN_VARIABLE, Token};

@@ -171,7 +171,7 @@ impl Link {
             asked: trips,
             seconds: within.as_secs(),
         };
-        Offset::of(&found).filter(|_| found.len() == trips).ok_or_else(unmeasured)
+        Offset::estimate(&found).filter(|_| found.len() == trips).ok_or_else(unmeasured)
     }
 }
 

@@ -3,9 +3,8 @@ use std::sync::mpsc::{Receiver, channel};
 
 use super::*;
 use crate::deadline::HANDSHAKE_TIMEOUT;
-use crate::handshake::{Hello, PROTOCOL};
+use crate::handshake::{Hello, PROTOCOL, Ranks};
 use crate::listen::{Arrival, Listener, MAX_HANDSHAKES, MAX_REFUSALS, Run};
-use crate::ranks::Ranks;
 use crate::token::Token;
 use crate::{Patience, Welcome, build_hash, dial};
 

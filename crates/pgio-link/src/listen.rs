@@ -14,11 +14,10 @@ use rustls::{Connection, ServerConfig};
 
 use super::deadline::{DeadlineStream, HANDSHAKE_TIMEOUT};
 use super::error::LinkError;
-use super::handshake::{Coordinator, Hello, MessageStream, admit};
+use super::handshake::{Coordinator, Hello, MessageStream, Ranks, admit};
 use super::identity::build_hash;
 use super::link::{Event, Link, Role};
 use super::offset::Clock;
-use super::ranks::Ranks;
 use super::tls;
 use super::token::Token;
 

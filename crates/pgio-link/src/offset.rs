@@ -55,7 +55,7 @@ pub struct Offset {
 
 impl Offset {
     /// The quickest round trip counts: it was delayed least, so its two directions differ least.
-    pub fn of(trips: &[RoundTrip]) -> Option<Offset> {
+    pub fn estimate(trips: &[RoundTrip]) -> Option<Offset> {
         let quickest = trips.iter().min_by_key(|trip| trip.duration())?;
         let worst = trips.iter().map(RoundTrip::duration).max()?;
         let span = |ns: i64| Duration::from_nanos(ns.max(0).unsigned_abs());
@@ -84,18 +84,18 @@ mod tests {
         // The peer is 1000 ahead; the first two pongs were held up on one of their ways.
         let trips = [(0, 1100, 900), (1000, 2800, 2000), (3000, 4010, 3020)];
         let trips = trips.map(|(sent, peer, received)| RoundTrip { sent, peer, received });
-        let offset = Offset::of(&trips).unwrap();
+        let offset = Offset::estimate(&trips).unwrap();
         assert_eq!(offset.ns, 1000);
         assert_eq!((offset.quickest.as_nanos(), offset.worst.as_nanos()), (20, 1000));
         assert_eq!(offset.to_ours(offset.to_peer(5)), 5);
-        assert_eq!(Offset::of(&[]), None);
+        assert_eq!(Offset::estimate(&[]), None);
     }
 
     #[test]
     fn the_error_is_at_most_half_of_the_quickest_round_trip() {
         for peer in 0..=100 {
             let trip = RoundTrip { sent: 50, peer: 50 + peer + 7000, received: 150 };
-            let offset = Offset::of(&[trip]).unwrap();
+            let offset = Offset::estimate(&[trip]).unwrap();
             assert!((offset.ns - 7000).unsigned_abs() <= 50, "{peer}");
         }
     }

@@ -232,8 +232,8 @@ fn closes_connection(reply: &Reply) -> bool {
 mod tests {
     use std::io;
 
-    use super::super::halt::Halt;
     use super::super::message::stuff;
+    use super::super::wire::Halt;
     use super::*;
     use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Composes messages: size, text, and the form on the wire.
 //!
-//! The text is random, drawn from a seed, in lines like those of an encoded attachment. It is almost
+//! The text is random, drawn from a seed, in lines like an encoded attachment. It is almost
 //! incompressible, and one line in 64 begins with a dot, which the protocol must escape. A header of
 //! pgio's holds the checksum, as with Postal. The checksum uses bare line feeds, because most stores do.
 
@@ -205,10 +205,10 @@ mod tests {
 
     #[test]
     fn a_seed_determines_the_text_and_some_lines_begin_with_a_dot() {
-        let of = |seed| compose(&draft(&["a@b"], 100_000, seed));
-        assert_eq!(of(1).sum, of(1).sum);
-        assert_ne!(of(1).sum, of(2).sum);
-        let message = of(1);
+        let composed = |seed| compose(&draft(&["a@b"], 100_000, seed));
+        assert_eq!(composed(1).sum, composed(1).sum);
+        assert_ne!(composed(1).sum, composed(2).sum);
+        let message = composed(1);
         assert!(message.wire.windows(4).any(|w| w == b"\r\n.."), "no line begins with a dot");
     }
 
@@ -226,7 +226,7 @@ mod tests {
             let mean = drawn.iter().sum::<f64>() / n;
             let sd = (drawn.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n).sqrt();
             let wanted = sizes.mean as f64;
-            // Five standard errors; the lognormal tail widens that of the deviation.
+            // Five standard errors; the lognormal tail widens the error of the deviation.
             assert!((mean / wanted - 1.0).abs() < 0.026, "{distribution:?}: mean {mean}");
             assert!((sd / wanted - relative_sd).abs() < 0.1, "{distribution:?}: sd {sd}");
             assert!(drawn.iter().all(|x| *x >= MIN_MESSAGE_BYTES as f64));

@@ -7,7 +7,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::halt::{Halt, POLL_INTERVAL};
+use super::wire::{Halt, POLL_INTERVAL};
 
 /// The messages of one span.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 //! Runs in a closed loop, or on the schedule that all sessions share. A message that is deferred, or
 //! whose fate is unknown, is retried under the same Message-ID with a growing delay and a limited number
 //! of times, while other messages continue. Every message tried is entered in the ledger, from which
-//! [`super::verdict`] knows how many copies may exist.
+//! [`super::maildir`] knows how many copies may exist.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,12 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use super::dialogue::{DeliveryOutcome, Dialogue, SessionStartError};
 use super::error::MailError;
-use super::halt::Halt;
 use super::message::{self, Draft, Message, Sum};
 use super::schedule::Turn;
 use super::settings::{MailSettings, Share};
 use super::tally::{Span, Tally};
-use super::wire::{ReplyError, Stream, Wire};
+use super::wire::{Halt, ReplyError, Stream, Wire};
 
 /// Maximum number of attempts for one message; mail servers retry for hours, a window is short.
 const MAX_ATTEMPTS: u32 = 6;
@@ -120,7 +119,7 @@ pub struct MailSession {
 }
 
 impl MailSession {
-    /// Connects and exchanges greetings; `index` is the session's number among those of all processes.
+    /// Connects and exchanges greetings; `index` is the session's number among all processes' sessions.
     pub fn connect_new(index: u32, shared: Arc<Shared>) -> Result<MailSession, MailError> {
         let mut session = MailSession {
             index,

@@ -43,7 +43,7 @@ impl MailSettings {
 /// The sessions of one process, if several processes deliver together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// The number of its first session among those of all processes.
+    /// The number of its first session among all processes' sessions.
     pub first: u32,
     pub sessions: u32,
     /// Sessions of all processes.
@@ -56,7 +56,7 @@ impl Share {
         Share { first: 0, sessions: of, of }
     }
 
-    /// Converts the number of a message of this process to its number among those of all processes. In each
+    /// Converts the number of a message of this process to its number among all processes' messages. In each
     /// round of as many messages as there are sessions, a process has one message per session of its own.
     pub fn global_number(self, own: u64) -> u64 {
         let sessions = u64::from(self.sessions.max(1));

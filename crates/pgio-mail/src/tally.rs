@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::halt::Halt;
 use super::message::Message;
 use super::schedule::{Schedule, Turn};
 use super::settings::{MailRate, Share};
+use super::wire::Halt;
 use pgio_results::histogram::{Histogram, overdue_groups};
 
 #[derive(Debug, Default)]

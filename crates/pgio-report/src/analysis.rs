@@ -2,15 +2,15 @@
 //!
 //! The analysis is pure. It uses stored results and benchmath, never a server, a clock or a file, so the
 //! same record always gives the same verdicts. The trial is the unit. `cross` invalidates trials that
-//! differ from the others, `pairing` pairs the rest by block, `summary` describes each condition,
+//! differ from the others, `pairing` pairs the rest by block, `totals` describes each condition,
 //! `compare` compares them, `shares` counts failed and badly behaved trials, and `findings` and `steady`
 //! collect the warnings, `drift` those about trends over the blocks, `layout` those about what the design
 //! cannot see. `variance` divides the noise. `tail` decides whether a percentile is reliable. `waits` shows
 //! where the time went, `reconcile` which reads reached the device. All this applies to the middle point of
 //! a sweep; [`sweep`] has the other cells and the curves.
 //!
-//! Comparisons are judged in families (`families`): those of the primary metric, which answer the
-//! experiment's question, the mean times of the `operation` that explain the answer, and all others. A verdict
+//! Comparisons are judged in families (`families`): comparisons of the primary metric, which answer the
+//! experiment's question, the mean times of the operation that explain the answer, and all others. A verdict
 //! and its interval come from the same test. The ratio of the typical block is accompanied by the ratio of
 //! totals (`totals`) and the degraded time (`degraded`). `margin` decides whether an effect exceeds the margin that the experiment names; [`pilot`]
 //! plans how many blocks that takes.
@@ -21,10 +21,10 @@
 //! [`history`] follows one over many runs.
 
 pub mod across;
-pub mod background;
 mod compare;
 mod comparison;
-mod condition;
+pub(crate) mod condition;
+mod contrasts;
 pub mod cross;
 mod degraded;
 pub mod device;
@@ -34,18 +34,16 @@ mod findings;
 pub mod history;
 mod layout;
 mod margin;
-pub(crate) mod operation;
 mod pairing;
 pub mod pilot;
 pub mod reconcile;
 pub mod replica;
-mod resolution;
+pub mod resolution;
 pub mod screening;
 mod servers;
 pub mod shares;
 pub mod standbys;
 mod steady;
-mod summary;
 pub mod sweep;
 mod tail;
 #[cfg(feature = "test-support")]
@@ -54,17 +52,15 @@ pub mod test_support;
 #[cfg(test)]
 mod tests;
 mod totals;
-mod trial_status;
 mod variance;
 pub mod waits;
-pub mod width;
 mod woven;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use self::background::BackgroundRate;
+use self::condition::BackgroundRate;
 use self::reconcile::Reconciliation;
 use self::replica::Replica;
 use self::screening::ScreeningResult;
@@ -74,6 +70,7 @@ use self::waits::{Decomposition, DecompositionDifference};
 use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
 use pgio_results::store::StoredExperiment;
 
+pub use self::condition::{TrialStatus, trial_statuses};
 pub(crate) use compare::is_rate_of_work;
 pub use comparison::{ALPHA, Bound, Comparison, Decision, Gate, Interval, MAX_FACTOR, Verdict};
 pub use condition::{
@@ -85,7 +82,6 @@ pub use resolution::NoiseFloor;
 pub use servers::Server;
 pub use totals::Totals;
 pub(crate) use totals::in_words as totals_in_words;
-pub use trial_status::{TrialStatus, trial_statuses};
 pub use variance::{Renewal, Variance};
 pub use woven::WovenSlices;
 pub use woven::{describe as weaving, limit as weave_limit, settings as weave_settings};
@@ -120,7 +116,7 @@ pub struct Analysis {
     /// Number of blocks: as planned, or more if more ran.
     #[serde(skip)]
     pub blocks: usize,
-    /// Seconds from the start of one block to that of the next, as measured; null if unknown.
+    /// Seconds from the start of one block to the start of the next, as measured; null if unknown.
     #[serde(default)]
     pub block_seconds: Option<f64>,
     /// The level of all tests; intervals hold 1 - alpha.
@@ -225,7 +221,7 @@ pub fn analyze(stored: &StoredExperiment) -> Analysis {
     let mut conditions: Vec<Condition> = manifest
         .conditions
         .iter()
-        .map(|c| summary::describe(c, manifest, &trials[c.name.as_str()]))
+        .map(|c| totals::describe(c, manifest, &trials[c.name.as_str()]))
         .collect();
     let mut comparisons = compare::with_baseline(manifest, &trials);
     let spreads = resolution::spreads(manifest, &trials, &comparisons);
@@ -271,7 +267,7 @@ pub fn analyze(stored: &StoredExperiment) -> Analysis {
         reconciliation: reconcile::all(manifest, &trials),
         replicas: replica::all(manifest, &trials),
         standbys: standbys::all(manifest, &trials),
-        background: background::all(manifest, &trials),
+        background: condition::all(manifest, &trials),
         sweep: sweep::all(manifest, &stored.trials, &comparisons),
         variance: variance::estimate(stored, &trials),
         screening: screened,

@@ -2,7 +2,7 @@
 //!
 //! [`analysis`] draws the conclusions, [`report`] shows them as text, Markdown, HTML, CSV and JSON.
 //! Both work on records of [`pgio_results`] in memory; statistics come from [`benchmath`]. [`directories`] reads the
-//! records from results directories and writes report pages there, [`sides`] compares those of two sides.
+//! records from results directories and writes report pages there, [`sides`] compares the records of two sides.
 
 pub mod analysis;
 pub mod directories;

@@ -24,7 +24,6 @@ mod hostile;
 pub mod html;
 pub mod json;
 pub mod junit;
-mod knee;
 mod lead;
 mod margin;
 pub mod markdown;

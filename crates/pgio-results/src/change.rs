@@ -310,7 +310,7 @@ pub mod fact {
 // Settings that initdb writes into postgresql.conf differ between versions, so they are no difference of their own. The
 // tables err by omission: what they lack is named as different.
 
-/// Settings that initdb writes whatever its options, and those of which a version reports that it chose the
+/// Settings that initdb writes whatever its options, and settings of which a version reports that it chose the
 /// value itself.
 const WRITTEN: &[&str] = &[
     "autovacuum_worker_slots",

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::histogram::Histogram;
 #[cfg(feature = "schema")]
-use crate::histogram::stored::HistogramV1;
+use crate::histogram::HistogramV1;
 use crate::metrics::{self, DeclaredMetric, Direction, OfTarget};
 
 /// A server's clock against the coordinator's monotonic one.
@@ -107,7 +107,7 @@ pub struct DriverPart {
     pub host: String,
     /// The addresses of its sessions, as the server sees them; empty for a Unix-domain socket.
     pub addresses: Vec<String>,
-    /// Its first session among those of the trial, from 0, and how many it had.
+    /// Its first session among the trial's, from 0, and how many it had.
     pub first_session: u32,
     pub sessions: u32,
     /// Its calls that were answered.
@@ -122,8 +122,8 @@ pub struct DriverPart {
     /// CPU time of its process inside the window, and the processors that it may use.
     pub cpu_seconds: f64,
     pub cores: u32,
-    /// Histograms by class of operation; those of the trial are their sums.
-    #[serde(with = "crate::histogram::stored")]
+    /// Histograms by class of operation; the trial's are their sums.
+    #[serde(with = "crate::histogram")]
     #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, HistogramV1>"))]
     pub histograms: BTreeMap<String, Histogram>,
 }

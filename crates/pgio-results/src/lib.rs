@@ -1,9 +1,9 @@
 //! The stored records: measuring code writes them, analysis and reports read them.
 //!
 //! [`model`] is a trial, [`change`] a setting that a condition changes, [`metrics`] the
-//! table of all metrics with unit and direction, [`operation`] classes of operations and the statistics of
+//! table of all metrics with unit and direction, [`latency`] classes of operations and the statistics of
 //! their latencies, [`latency`] the metrics derived from a histogram,
-//! [`checks`] the table of validity checks, [`thresholds`] their numbers, [`telemetry`] and [`series`] observations beside the
+//! [`checks`] the table of validity checks, [`thresholds`] their numbers, [`telemetry`] observations beside the
 //! workload, [`wire`] the record of a trial as JSON, [`store`] the directory of an experiment,
 //! [`joint`] the servers that share a window, [`sweep`] the axes varied beside the conditions, [`screening`] the factors that conditions are made of. Nothing here measures or judges. Next:
 //! `analysis` draws conclusions from these records alone.
@@ -16,14 +16,11 @@ pub mod units;
 pub mod change;
 pub mod checks;
 pub mod danger;
-pub mod device;
 pub mod joint;
 pub mod latency;
 pub mod metrics;
 pub mod model;
-pub mod operation;
 pub mod screening;
-pub mod series;
 pub mod store;
 pub mod sweep;
 pub mod telemetry;

@@ -5,7 +5,7 @@
 //! declares for its command: the manifest defines those, and readers of its trials look there first
 //! ([`all`], [`find`]).
 
-use super::operation::{Class, Statistic, Work};
+use super::latency::{Class, Statistic, Work};
 
 const fn def(
     name: &'static str,

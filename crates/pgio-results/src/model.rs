@@ -10,13 +10,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::joint::{ClockOffset, DriverPart};
-use super::operation::Work;
+use super::latency::Work;
 use super::sweep::{Cell, Point};
 use super::telemetry::Telemetry;
 use crate::histogram::Histogram;
-#[cfg(feature = "schema")]
-use crate::histogram::stored::HistogramV1;
 use crate::units::Layout;
+
+#[cfg(feature = "schema")]
+use crate::histogram::HistogramV1;
 
 /// Facts about the environment: values by name, such as `setting.fsync` or `host.kernel`.
 pub type Facts = BTreeMap<String, String>;
@@ -49,10 +50,10 @@ pub struct Trial {
     pub server: ServerInfo,
     /// Settings pinned in every session of the workload, as read back there.
     pub settings: BTreeMap<String, String>,
-    /// By the names in KEYS.md; those of a command are declared in the manifest.
+    /// By the names in KEYS.md; a command's are declared in the manifest.
     pub metrics: BTreeMap<String, Metric>,
     /// Histograms by class of operation, such as `read`, `update`, `commit`.
-    #[serde(with = "crate::histogram::stored")]
+    #[serde(with = "crate::histogram")]
     #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, HistogramV1>"))]
     pub histograms: BTreeMap<String, Histogram>,
     /// What each session did; of the workload `commit`, only `commits` is counted.
@@ -287,7 +288,7 @@ pub struct TargetResult {
 
 /// A window shared by all conditions of a block, which took turns in short slices.
 ///
-/// Counters of the server and telemetry of its hosts are those of the whole window.
+/// Counters of the server and telemetry of its hosts cover the whole window.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Woven {
@@ -521,4 +522,64 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}; {}", self.what, self.why, self.try_this)
     }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DeviceRecord {
+    /// Such as `fio-3.33`.
+    pub fio: String,
+    pub started_at: String,
+    /// Seed for the order of places and for random offsets.
+    pub seed: u64,
+    pub rounds: u32,
+    /// Size of the region at the start of each place that all tests used.
+    pub region_bytes: u64,
+    /// One place, or two; the second one is the baseline.
+    pub places: Vec<DevicePlace>,
+    pub tests: Vec<DeviceTest>,
+    pub runs: Vec<DeviceRun>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DevicePlace {
+    /// Name on the command line.
+    pub name: String,
+    /// `block device`, `file` or `scratch file`.
+    pub kind: String,
+    /// Path without symbolic links; for a scratch file, its directory.
+    pub path: String,
+    /// The smallest unit of direct I/O, if known.
+    pub sector_bytes: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DeviceTest {
+    /// Such as `random_read-8192-32`.
+    pub name: String,
+    /// `throughput`, `latency`, `random_read` or `random_write`.
+    pub kind: String,
+    pub block_bytes: u64,
+    /// Requests in flight.
+    pub depth: u32,
+    /// The primary metric of the test.
+    pub metric: String,
+}
+
+/// One run of one test at one place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DeviceRun {
+    /// Numbered from 1.
+    pub round: u32,
+    pub test: String,
+    /// Index into the places.
+    pub place: usize,
+    pub seconds: f64,
+    pub operations: u64,
+    pub bytes: u64,
+    /// Values by metric name, in the units of the table of metrics.
+    pub metrics: BTreeMap<String, f64>,
 }

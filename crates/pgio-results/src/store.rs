@@ -9,7 +9,6 @@
 //! Results directories are untrusted: everything in them is read and written through
 //! [`crate::files`].
 
-mod collection;
 mod leftovers;
 mod manifest;
 mod reading;
@@ -25,14 +24,13 @@ use rustix::fs::{FlockOperation, flock};
 use self::leftovers::{FILES, is_unfinished, remove_unfinished};
 use self::reading::{EXPERIMENT, LINE_LIMIT, TRIALS};
 use super::model::Trial;
-use super::series::Series;
+use super::telemetry::Series;
 use super::wire::{self, WireError};
 use crate::files::{Directory, Refused};
 
-pub use self::collection::collection;
 pub use self::manifest::{
     Calibration, CarryOver, CarryOverQuestion, ConditionInfo, LengthVerdict, MANIFEST_SCHEMA,
-    MAX_NAME_BYTES, Manifest, Resumed, Rules, TriedLength,
+    MAX_NAME_BYTES, Manifest, Resumed, Rules, TriedLength, collection,
 };
 pub use self::reading::{
     NoSuchCondition, StoredExperiment, experiments, read, read_experiment, read_manifest,

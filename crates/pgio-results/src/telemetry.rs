@@ -1,6 +1,6 @@
 //! Observations beside the workload during a window, summarized for the trial's record.
 //!
-//! Plain data in base units, stored unchanged; the samples are in `series`. Rates are means over
+//! Plain data in base units, stored unchanged; the samples are a [`Series`]. Rates are means over
 //! the window. A value that could not be read is absent, never 0. Next: `analysis` draws the
 //! reconciliation and the wait decomposition from this.
 
@@ -46,7 +46,7 @@ impl Telemetry {
     }
 
     /// Host and name of the disks below the server's file systems, with what else is on them: other
-    /// partitions and volumes. Where there is more than one disk or a loop device, that of
+    /// partitions and volumes. Where there is more than one disk or a loop device, the traffic of
     /// [`Telemetry::names_in_use`].
     pub fn disks_in_use(&self) -> BTreeSet<(&str, &str)> {
         self.each_stack(|host, top, stack| {
@@ -124,7 +124,7 @@ fn only_disk(stack: &[Device]) -> Option<&str> {
 pub struct ForeignSessions {
     /// Mean number of active sessions by database; absent if the role may not see the state of sessions.
     pub active: Option<BTreeMap<String, f64>>,
-    /// Work that the server counted for databases other than the workload's and that of telemetry. Sessions publish
+    /// Work that the server counted for databases other than the workload's and telemetry's. Sessions publish
     /// their counts once a second, so it is over some seconds where the window is shorter and they were observed.
     pub databases: BTreeMap<String, DatabaseUse>,
 }
@@ -424,6 +424,61 @@ pub struct Probes {
     pub link_seconds: Option<f64>,
     /// How each value was measured, or why not.
     pub notes: Vec<String>,
+}
+
+// `pgio.series/1`: the samples of one trial, one file per trial under `series/`. A track is one quantity of one
+// subject over time. Times are seconds from the start of the window on this machine's monotonic clock; the warm-up
+// is negative. Series are separate from the trial's record, so that records stay small.
+
+pub const SERIES_SCHEMA: &str = "pgio.series/1";
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Series {
+    /// Always `pgio.series/1`.
+    pub schema: String,
+    pub window_seconds: f64,
+    pub tracks: Vec<Track>,
+    pub moments: Vec<Moment>,
+}
+
+impl Series {
+    pub fn new(window_seconds: f64) -> Series {
+        Series {
+            schema: SERIES_SCHEMA.to_owned(),
+            window_seconds,
+            tracks: Vec::new(),
+            moments: Vec::new(),
+        }
+    }
+
+    pub fn track(&self, source: &str, subject: &str, name: &str) -> Option<&Track> {
+        self.tracks.iter().find(|t| t.source == source && t.subject == subject && t.name == name)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Track {
+    /// A host's name, or `server`.
+    pub source: String,
+    /// A device or a standby; empty for the whole source.
+    pub subject: String,
+    /// Such as `reads_per_second`, `busy_share`, `wal_bytes_per_second`.
+    pub name: String,
+    pub unit: String,
+    /// Time of each value; for a rate, the end of its interval.
+    pub at: Vec<f64>,
+    /// As many values as `at`; null if a sample is missing.
+    pub values: Vec<Option<f64>>,
+}
+
+/// An event, such as `checkpoint` or `autovacuum`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Moment {
+    pub at: f64,
+    pub what: String,
 }
 
 #[cfg(test)]

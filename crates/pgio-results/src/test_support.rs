@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::device::{DevicePlace, DeviceRecord, DeviceRun, DeviceTest};
 use super::joint::ClockOffset;
 use super::model::{
-    Check, DatabaseCounters, DatabaseRow, DatasetInfo, Evidence, Metric, ServerInfo, SessionTotals,
-    Slice, TargetResult, Trial, TrialPosition, Warning, When, Window, WorkloadInfo,
+    Check, DatabaseCounters, DatabaseRow, DatasetInfo, DevicePlace, DeviceRecord, DeviceRun,
+    DeviceTest, Evidence, Metric, ServerInfo, SessionTotals, Slice, TargetResult, Trial,
+    TrialPosition, Warning, When, Window, WorkloadInfo,
 };
 use super::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules};
 use crate::change::Change;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::model::{TRIAL_SCHEMA, Trial};
-use crate::histogram::stored::HistogramV1;
+use crate::histogram::HistogramV1;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {

@@ -10,7 +10,6 @@
 mod ballast;
 mod compare;
 mod compare_plan;
-pub mod connection;
 mod demo;
 mod destroy;
 mod device;
@@ -18,7 +17,7 @@ mod doctor;
 mod drive;
 mod example;
 pub mod exit;
-mod flags;
+pub mod flags;
 mod gate;
 mod history;
 pub mod jobs;
@@ -109,7 +108,7 @@ pub fn main() -> ExitCode {
             return if error.use_stderr() { exit::USAGE.into() } else { finish(Ok(())) };
         }
     };
-    pgio_connect::on_warning(|found| output::warn(&crate::experiment::connection::warning(found)));
+    pgio_connect::on_warning(|found| output::warn(&crate::experiment::target::warning(found)));
     let outcome = match cli.command {
         Command::Demo(args) => demo::run(&args),
         Command::Setup(args) => setup::run(&args),

@@ -17,7 +17,6 @@ macro_rules! names {
 pub mod command;
 pub mod drivers;
 pub mod engine;
-pub mod error;
 pub mod experiment;
 mod from_text;
 pub mod inventory;
@@ -30,10 +29,10 @@ pub mod sections;
 mod slob;
 pub mod value;
 
+pub use self::value::ConfigError;
+pub(crate) use self::value::nearest;
 pub use command::{CommandSettings, CommandSpec};
 pub use engine::{ClientSettings, Engine, Pace};
-pub use error::ConfigError;
-pub(crate) use error::nearest;
 pub use experiment::Experiment;
 pub use keys::{KEYS, Key, Layer, Use};
 pub use pgio_conf::PgioConf;

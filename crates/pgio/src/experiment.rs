@@ -6,8 +6,8 @@
 //! `calibration` finds the length of woven slices.
 //!
 //! [`application`] runs an experiment file from its text to its stored results; [`doctor`] finds beforehand what
-//! would spoil them. Other commands share [`state`] (directories, ids, locks), [`connection`], [`admin`] sessions,
-//! [`conflicts`] with other runs, [`clusters`], the [`slob`] data set. [`undo`] restores what interrupted runs left
+//! would spoil them. Other commands share [`state`] (directories, ids, locks), [`target`], [`admin`] sessions and conflicts with other runs,
+//! [`clusters`], the [`slob`] data set. [`undo`] restores what interrupted runs left
 //! changed; [`ballast`] takes memory without a run.
 //!
 //! Nothing here prints: an observer receives [`event`]s.
@@ -20,12 +20,8 @@ mod background_work;
 pub mod ballast;
 mod calibration;
 pub mod clusters;
-pub mod conflicts;
-pub mod connection;
-mod cycles;
 pub mod doctor;
 pub mod environment;
-pub mod error;
 pub mod event;
 pub mod judging;
 pub mod live;

@@ -17,7 +17,6 @@ pub mod exec;
 pub mod json;
 pub mod lock;
 pub mod machine;
-pub mod mountinfo;
 pub mod own_dir;
 pub mod proc;
 pub mod rights;

@@ -8,16 +8,15 @@
 //! Next: `server` for counters, `waits` for wait events, `observed_hosts` for machines, [`probes`] for the
 //! expected cost of a commit.
 
+mod counters;
 mod drbd_facts;
-mod environment;
+pub mod environment;
 pub mod host;
 mod observed_hosts;
 pub mod probes;
 mod sampling;
 mod server;
 mod sources;
-mod standbys;
-pub mod storage;
 pub mod sysstat;
 mod waits;
 
@@ -25,15 +24,15 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub use self::observed_hosts::OwnStandby;
 pub use environment::Standbys;
 use observed_hosts::ObservedHost;
 use pgio_results::Warning;
-use pgio_results::series::{Series, Track};
 use pgio_results::telemetry::{ForeignSessions, Telemetry, Waits};
+use pgio_results::telemetry::{Series, Track};
 pub use probes::Standby;
 use sampling::Span;
 pub use sources::{Survey, TelemetrySources};
-pub use standbys::OwnStandby;
 
 /// Server sessions that a recorder opens.
 pub const SESSIONS: u32 = 2;
@@ -110,7 +109,7 @@ impl Recorder<'_> {
         };
         let (mut server, mut waits) = (None, None);
         if plan.has_connections {
-            let upstreams = standbys::upstreams(&sources.standbys);
+            let upstreams = observed_hosts::upstreams(&sources.standbys);
             server = Some(server::Sampler::start(sources.watched.clone(), upstreams, cadence));
             waits = Some(waits::Sampler::start(sources.watched.clone(), plan.seed));
         } else {
@@ -200,13 +199,13 @@ impl Recorder<'_> {
         };
         let (mut shares, mut foreign, mut foreign_pids) = (Vec::new(), None, BTreeSet::new());
         if let Some(waits) = self.waits {
-            let of_slices = |slices: &Vec<(Instant, Instant)>| {
+            let spans = |slices: &Vec<(Instant, Instant)>| {
                 slices
                     .iter()
                     .map(|(opened, closed)| Span { opened: *opened, closed: *closed })
                     .collect()
             };
-            let sets: Vec<Vec<Span>> = slices.iter().map(of_slices).collect();
+            let sets: Vec<Vec<Span>> = slices.iter().map(spans).collect();
             let summary = waits.finish(span, &sets);
             (telemetry.waits, shares) = (summary.waits, summary.shares);
             (foreign, foreign_pids) = (summary.foreign, summary.foreign_pids);
@@ -227,7 +226,7 @@ impl Recorder<'_> {
             let found = ForeignSessions { active: foreign, databases };
             telemetry.foreign_sessions = known.then_some(found);
             telemetry.standbys = usage.standbys;
-            standbys::add_details(&self.sources.standbys, &mut telemetry.standbys);
+            observed_hosts::add_details(&self.sources.standbys, &mut telemetry.standbys);
             series.tracks.extend(usage.tracks);
             series.moments.extend(usage.moments);
             warnings.extend(usage.warnings);

@@ -10,7 +10,6 @@
 pub mod ballast;
 mod body;
 mod cache;
-mod claims;
 mod command;
 mod command_step;
 mod context;

@@ -3,7 +3,7 @@
 //! A workload prepares its [`Participants`]: sessions that run blocks on the server (`pool`), sessions
 //! that pgio itself drives (`client`), a program of the user's ([`command`]); or it leaves PostgreSQL
 //! out: [`mod@device`] runs fio, [`mod@mail`] delivers mail. `phase` is the one loop that waits for
-//! them, `window` and `plan` are the window that they share, `outcome` is its result; [`clock`] is the
+//! them, `window` and `plan` are the window that they share, `participants` has its result; [`clock`] is the
 //! common start of windows on several servers.
 //!
 //! To add one, follow "Adding to it" in ARCHITECTURE.md. Nothing here depends on conditions or experiments, and
@@ -19,12 +19,11 @@ pub mod driver;
 pub mod drivers;
 mod error;
 pub mod mail;
-mod outcome;
+mod mail_pool;
 mod participants;
 mod phase;
 mod pool;
 mod prepare;
-mod pulse;
 mod room;
 mod session;
 mod slice;
@@ -43,6 +42,7 @@ use std::time::Duration;
 use pgio_connect::Client;
 use serde::{Deserialize, Serialize};
 
+pub use self::participants::{Counted, Progress, WindowEvent, WindowOutcome};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 pub use command::Command;
@@ -50,7 +50,6 @@ use coordinator::Drivers;
 pub use device::Device;
 pub use error::EngineError;
 pub use mail::Mail;
-pub use outcome::{Counted, Progress, WindowEvent, WindowOutcome};
 pub use participants::{DriverShare, Generator, Participants, Setup};
 use pgio_connect::ConnectParams;
 use pgio_results::model::{Check, DatasetInfo, WorkloadInfo};

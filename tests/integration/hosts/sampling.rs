@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use pgio::host::Host;
 use pgio::host::exec::{CommandLine, Exec};
+use pgio::telemetry::environment::{ServerDirectory, locate};
 use pgio::telemetry::host::{Sampler, Watch};
-use pgio::telemetry::storage::{ServerDirectory, locate};
 use rustix::process::geteuid;
 
 use super::sh;

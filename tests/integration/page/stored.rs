@@ -14,11 +14,11 @@ use pgio_results::metrics::definition;
 use pgio_results::model::{
     DatasetInfo, ServerInfo, SessionTotals, Slice, TRIAL_SCHEMA, When, Window, WorkloadInfo,
 };
-use pgio_results::series::{Moment, Series, Track};
 use pgio_results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Store};
 use pgio_results::telemetry::{
     Device, DeviceUse, HostUse, Probes, StandbyLag, Storage, Telemetry, Waits,
 };
+use pgio_results::telemetry::{Moment, Series, Track};
 use pgio_results::units::Layout;
 use pgio_results::waits::{GROUPS, group_of};
 use pgio_results::{Check, Evidence, Metric, Outcome, Trial, TrialPosition, Warning};

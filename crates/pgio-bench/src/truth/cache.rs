@@ -2,14 +2,14 @@
 //! must not serve the next. The output has the misses per visit of each trial relative to the first
 //! trial of its block.
 
-use super::rounds::{Plan, Round, scratch};
-use super::server::{load, private};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::cli::{output, signals};
 use pgio::config::value::EngineName;
 use pgio::pg::private::PrivateCluster;
-use pgio_results::Trial;
-use pgio_results::store;
+use pgio_report::analysis::Comparison;
+use pgio_results::{Trial, store};
+
+use super::rounds::{CACHED_READS, Plan, Round, RoundResult, load, private, run_rounds, scratch};
 
 const ENGINES: [EngineName; 2] = [EngineName::Server, EngineName::Client];
 const CONDITIONS: [&str; 3] = ["a", "b", "c"];
@@ -140,6 +140,34 @@ fn lines(trials: &[Trial]) -> Vec<Line> {
     lines
 }
 
+// Equal conditions on a small table in shared buffers. A verdict for any condition is a false alarm, so each
+// experiment is judged by the condition that differs most from the baseline.
+
+#[derive(Debug, clap::Args)]
+pub(super) struct AaArgs {
+    #[command(flatten)]
+    plan: Plan,
+    /// Number of equal conditions, including the baseline
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=20))]
+    conditions: u32,
+}
+
+pub(super) fn run_aa(args: &AaArgs) -> Outcome {
+    let names: Vec<String> = (1..=args.conditions).map(|n| format!("equal-{n}")).collect();
+    let mut text = args.plan.head("aa", false) + "\n[target]\nprivate = true\n" + CACHED_READS;
+    for name in &names {
+        text += &format!("\n[[condition]]\nname = \"{name}\"\n");
+    }
+    run_rounds(&args.plan, "ratio", |round| {
+        let analysis = round.analysis(&text)?;
+        let compared = names[1..].iter().filter_map(|name| analysis.primary(name));
+        let p = |c: &Comparison| c.p_adjusted.unwrap_or(1.0);
+        let furthest = compared.min_by(|a, b| p(a).total_cmp(&p(b)));
+        let remark = furthest.map(|c| format!("p {:.3}", p(c))).unwrap_or_default();
+        Ok(RoundResult { remark, ..RoundResult::for_ratio(furthest, 1.0) })
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,19 +175,19 @@ mod tests {
 
     #[test]
     fn misses_are_compared_with_the_first_trial_of_the_block() {
-        let of = |block: u32, position: u32, misses: f64| {
+        let at = |block: u32, position: u32, misses: f64| {
             let metrics = [("riops", misses), ("block_visits_per_second", 1.0)];
             let mut t = trial("a", block, &metrics);
             t.place.as_mut().unwrap().position = position;
             t
         };
         let trials = [
-            of(0, 1, 1.0),
-            of(1, 1, 0.8),
-            of(1, 2, 0.9),
-            of(1, 3, 0.0),
-            of(2, 1, 0.5),
-            of(2, 2, 0.5),
+            at(0, 1, 1.0),
+            at(1, 1, 0.8),
+            at(1, 2, 0.9),
+            at(1, 3, 0.0),
+            at(2, 1, 0.5),
+            at(2, 2, 0.5),
         ];
         let lines = lines(&trials);
         let within: Vec<bool> = lines.iter().map(Line::is_within).collect();

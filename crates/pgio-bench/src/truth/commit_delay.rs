@@ -10,8 +10,7 @@ use std::path::Path;
 
 use benchmath::signed_rank;
 
-use super::rounds::{Plan, Round, RoundResult, run_rounds};
-use super::server::private;
+use super::rounds::{Plan, Round, RoundResult, private, run_rounds};
 use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
 use pgio::experiment::event::Event;
 use pgio::host::exec::{CommandLine, Exec, Local};
@@ -39,7 +38,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let cluster = private(plan.pg, None, &[])?;
     let dsn = cluster.primary_conninfo();
     let mut client = pgio_connect::Client::connect(&dsn).map_err(failed)?;
-    // The columns are those of the workload.
+    // The columns are the workload's.
     client.batch_execute("CREATE TABLE plain (n integer, filler text)").map_err(failed)?;
     drop(client);
     let scratch = tempfile::tempdir()
@@ -65,7 +64,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
             }
         })?;
         let seen = seen?;
-        // As an effect is that of the typical block: a mean would contain the rare delay of a whole machine.
+        // As an effect describes the typical block: a mean would contain the rare delay of a whole machine.
         let typical = signed_rank::test(&seen, 0.05);
         let Some((truth, (low, high))) = typical.and_then(|t| Some((t.estimate, t.bounds?))) else {
             return Err(Failure::message(FAILED, "too few turns of psql: use longer windows"));
@@ -149,8 +148,8 @@ fn difference_of_psql(cluster: &PrivateCluster, script: &Path) -> Result<f64, Fa
 
 /// The mean of the times of this kind.
 fn mean(output: &str, kind: &str) -> Option<f64> {
-    let of_kind = |line: &str| line.strip_prefix(kind)?.strip_prefix('|')?.trim().parse().ok();
-    let times: Vec<f64> = output.lines().filter_map(of_kind).collect();
+    let time = |line: &str| line.strip_prefix(kind)?.strip_prefix('|')?.trim().parse().ok();
+    let times: Vec<f64> = output.lines().filter_map(time).collect();
     (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)
 }
 

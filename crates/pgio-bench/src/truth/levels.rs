@@ -24,7 +24,7 @@ const COMPARED: usize = LEVELS.len() - 1;
 pub(super) struct Args {
     #[command(flatten)]
     plan: Plan,
-    /// Counted time of each condition in a woven window, in seconds; by default that of the windows
+    /// Counted time of each condition in a woven window, in seconds; by default the length of the windows
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     woven: Option<Duration>,
     /// Require a report of slices that are too short, instead of equal ratios
@@ -41,11 +41,11 @@ struct LevelResult {
 }
 
 impl LevelResult {
-    fn of(analysis: &Analysis) -> LevelResult {
-        let of = |at: usize| analysis.primary(LEVELS[at + 1]);
-        let ratio = |at: usize| of(at).and_then(|c| c.ratio).unwrap_or(f64::NAN);
+    fn from_analysis(analysis: &Analysis) -> LevelResult {
+        let comparison = |at: usize| analysis.primary(LEVELS[at + 1]);
+        let ratio = |at: usize| comparison(at).and_then(|c| c.ratio).unwrap_or(f64::NAN);
         let reach = |at: usize| {
-            let interval = of(at)?.interval;
+            let interval = comparison(at)?.interval;
             Some((interval.high? - ratio(at)).max(ratio(at) - interval.low?))
         };
         let reach = |at: usize| reach(at).unwrap_or(f64::NAN);
@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args) -> Outcome {
             }
             let how = ["windows", "woven"][woven];
             let round = plan.round(&format!("{number:03}-{how}"), scratch.path(), &stop)?;
-            let one = LevelResult::of(&round.analysis(&text[woven])?);
+            let one = LevelResult::from_analysis(&round.analysis(&text[woven])?);
             output::line(&one.line(number, how));
             found[woven].push(one);
         }

@@ -1,7 +1,7 @@
 //! Two servers whose disks allow different read rates: 1000 and 950 reads per second by default. All
 //! misses go to the disk, because direct I/O bypasses the page cache, and both servers miss equally
 //! often, because their buffers are filled equally before the disks are limited. So the true ratio is
-//! that of the limits. The actual reads of the devices are counted as well.
+//! the limits' ratio. The actual reads of the devices are counted as well.
 
 use std::fs;
 use std::path::Path;
@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use benchmath::summary;
 
 use super::disk::{Disk, enter_namespace};
-use super::rounds::{Plan, RoundResult, run_rounds};
-use super::server::{load, private};
+use super::rounds::{Plan, RoundResult, load, private, run_rounds};
 use pgio::cli::exit::{FAILED, Failure, Outcome, USAGE};
 use pgio::pg::private::{PrivateCluster, VersionRequest};
 

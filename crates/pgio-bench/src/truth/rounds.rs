@@ -3,18 +3,23 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-
-use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
-use pgio::cli::{jobs, output, signals};
+use pgio::cli::exit::{FAILED, FILES, Failure, Outcome, USAGE};
+use pgio::cli::setup::{self, Lines};
+use pgio::cli::{flags, jobs, output, signals};
+use pgio::config::ConnectString;
+use pgio::experiment::admin::open_admin;
 use pgio::experiment::application::{Run, Start};
 use pgio::experiment::event::Event;
+use pgio::experiment::state;
 use pgio::host::stop::Stop;
-use pgio::pg::private::VersionRequest;
+use pgio::pg::private::{PrivateCluster, VersionRequest};
 use pgio::workload::Progress;
 use pgio_report::analysis::{Analysis, Comparison, Verdict};
 use pgio_report::directories;
-use pgio_results::units::exact_duration;
+use pgio_results::units::{Scale, exact_duration};
+use tempfile::TempDir;
+
+use crate::server;
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Plan {
@@ -69,9 +74,7 @@ impl Plan {
         // The product may be a rounding error above a whole number.
         (experiments as f64 * self.required - 1e-9).ceil() as usize
     }
-}
 
-impl Plan {
     /// The next experiment, unless the user has requested a stop. `scratch` holds results that are
     /// not kept.
     pub(super) fn round<'a>(
@@ -111,8 +114,8 @@ impl RoundResult {
         scale: f64,
         truth: f64,
     ) -> RoundResult {
-        let of = |c: &Comparison| [c.difference, c.difference_low, c.difference_high];
-        RoundResult::new(found, of, scale, truth)
+        let interval = |c: &Comparison| [c.difference, c.difference_low, c.difference_high];
+        RoundResult::new(found, interval, scale, truth)
     }
 
     pub(super) fn new(
@@ -253,11 +256,54 @@ fn sum_up(all: &[RoundResult], required: usize) -> Outcome {
     Ok(())
 }
 
+/// Reads of a small table in shared buffers, by one session.
+pub(super) const CACHED_READS: &str = r#"
+[workload]
+kind = "slob"
+scale = "32M"
+work_unit = 8
+update_pct = 0
+num_schemas = 1
+num_threads = 1
+create_base_table = false
+"#;
+
+/// Starts a private server for the case.
+pub(super) fn private(
+    pg: Option<VersionRequest>,
+    base_dir: Option<&Path>,
+    settings: &[(&str, &str)],
+) -> Result<PrivateCluster, Failure> {
+    server::private(pg, base_dir, settings, false)
+}
+
+/// Starts a private server with a synchronous standby.
+pub(super) fn private_pair(
+    pg: Option<VersionRequest>,
+    base_dir: Option<&Path>,
+) -> Result<PrivateCluster, Failure> {
+    server::private(pg, base_dir, &[], true)
+}
+
+/// Loads the one-table data set on a case's private server.
+pub(super) fn load(cluster: &PrivateCluster, scale: &str) -> Outcome {
+    load_at(cluster.primary_conninfo(), scale)
+}
+
+pub(super) fn load_at(dsn: String, scale: &str) -> Outcome {
+    let run_id = state::new_run_id();
+    let params = flags::params(&ConnectString::new(dsn), &run_id)?;
+    let (mut admin, _) = open_admin(&params, &run_id)?;
+    let scale: Scale = scale.parse().map_err(|e| Failure::new(USAGE, e))?;
+    let spec = server::data_set(&scale, 1, false);
+    setup::load(&mut admin, &params, &spec, &Stop::new(), Lines::None)?;
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
+    use clap::Parser;
 
     #[derive(clap::Parser)]
     struct Parsed {

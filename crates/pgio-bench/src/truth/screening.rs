@@ -97,7 +97,7 @@ fn judge_effects(screened: &ScreeningResult) -> ScreeningVerdict {
     }
 }
 
-/// Whether this effect exists: that of a planted factor, or their interaction under any of its names.
+/// Whether this effect exists: a planted factor's, or their interaction under any of its names.
 fn is_planted(effect: &Effect) -> bool {
     let planted = |name: &String| name == DELAY || name == SYNC;
     let aliased = effect.aliases.iter().any(|pair| pair.iter().all(planted));
@@ -143,16 +143,16 @@ mod tests {
 
     #[test]
     fn the_planted_effect_must_be_found_and_any_other_is_a_false_alarm() {
-        let of = |stored| judge(&analyze(&stored)).unwrap();
-        let right = of(screened(6));
+        let judged = |stored| judge(&analyze(&stored)).unwrap();
+        let right = judged(screened(6));
         assert!(right.accused.is_empty(), "{right:?}");
         // There the delay matters while synchronous_commit is low, and here that is on.
         assert!(right.found, "{right:?}");
         assert!(sum_up(&[right]).is_ok());
-        let nothing = of(screened_as(6, 0.02, 5, |_| 1.0));
+        let nothing = judged(screened_as(6, 0.02, 5, |_| 1.0));
         assert!(!nothing.found && nothing.accused.is_empty());
         assert!(sum_up(&[nothing]).is_err());
-        let jit = of(screened_as(6, 0.02, 5, |high| if high[3] { 1.2 } else { 1.0 }));
+        let jit = judged(screened_as(6, 0.02, 5, |high| if high[3] { 1.2 } else { 1.0 }));
         assert_eq!(jit.accused, ["jit"]);
     }
 }

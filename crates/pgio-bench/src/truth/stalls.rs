@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::rounds::{Plan, Round, RoundResult, opened_at, run_rounds};
-use super::server::private;
+use super::rounds::{Plan, Round, RoundResult, opened_at, private, run_rounds};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::experiment::event::Event;
 use pgio_report::analysis::{Analysis, Comparison, STALLS};
@@ -85,7 +84,7 @@ fn judged(analysis: &Analysis, truth: f64) -> RoundResult {
     let mut stalls = analysis.checks.iter().filter(|f| f.id == STALLS);
     let is_told = stalls.any(|f| f.condition.as_deref() == Some(STALLED))
         && Statement::new(analysis, STALLED).short().contains("it stalls");
-    let of_totals = |c: &Comparison| {
+    let totals = |c: &Comparison| {
         let totals = c.totals.filter(|_| is_told);
         [
             totals.map(|t| t.ratio),
@@ -96,7 +95,7 @@ fn judged(analysis: &Analysis, truth: f64) -> RoundResult {
     let typical = found.and_then(|c| c.ratio).unwrap_or(f64::NAN);
     let told = if is_told { "told" } else { "NOT told" };
     let remark = format!("typical block {typical:.4}; {told}");
-    RoundResult { remark, ..RoundResult::new(found, of_totals, 1.0, truth) }
+    RoundResult { remark, ..RoundResult::new(found, totals, 1.0, truth) }
 }
 
 /// Stops the server's processes in each window that opens; returns the total stopped time.

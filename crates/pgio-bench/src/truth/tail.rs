@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use pgio_connect::Client;
 
-use super::rounds::{Round, opened_at, scratch};
-use super::server::private;
+use super::rounds::{Round, opened_at, private, scratch};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::cli::{output, signals};
 use pgio::experiment::event::Event;
@@ -144,7 +143,7 @@ fn failed(error: impl Into<anyhow::Error>) -> Failure {
 mod tests {
     use super::*;
     use pgio::experiment::application::Job;
-    use pgio::experiment::connection::ConnectionKeys;
+    use pgio::experiment::target::ConnectionKeys;
 
     #[test]
     fn the_default_lock_must_delay_the_slowest_hundredth_by_350_ms() {

@@ -3,7 +3,7 @@
 //! Conditions of the same name are compared, the baseline first. The two sides were not interleaved, so
 //! every ratio includes whatever changed between the dates, and all trials of a run share it. Therefore
 //! the unit is the run. With one or two runs per side, ratios are shown but not judged; with [`MIN_RUNS`]
-//! or more, Welch's test on the logs of the runs' typical values (`benchmath::welch`) judges them. (With
+//! or more, Welch's test on the logs of the runs' typical values (`benchmath::student`) judges them. (With
 //! trials as the unit, half of the comparisons of equal runs of different dates were judged different.)
 //! The primary metric and those that a rule names are judged each over all conditions, all other metrics together:
 //! interval and verdict of a comparison have one level (Holm's method).
@@ -22,7 +22,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use benchmath::summary::{geometric_mean, mean};
-use benchmath::{holm, welch};
+use benchmath::{holm, student};
 use serde::{Deserialize, Serialize};
 
 pub use self::gate::{AcrossFailures, FailureCount};
@@ -328,7 +328,7 @@ fn compare_metric(
     let ratio = geometric_mean(&of_a).zip(geometric_mean(&of_b)).map(|(a, b)| b / a);
     let too_few = a.len() < MIN_RUNS || b.len() < MIN_RUNS;
     let logs = [logs(&of_b), logs(&of_a)];
-    let found = ratio.filter(|_| !too_few).and_then(|_| welch::test(&logs[0], &logs[1], ALPHA));
+    let found = ratio.filter(|_| !too_few).and_then(|_| student::welch(&logs[0], &logs[1], ALPHA));
     let interval = found.as_ref().map_or(Interval::UNKNOWN, |w| ratio_interval(w.interval));
     let verdict = match (ratio, found) {
         (None, _) if !(a.is_empty() || b.is_empty()) => Verdict::NotApplicable,
@@ -401,7 +401,7 @@ fn adjust_families(members: &mut [Member], named: &[String]) {
 
 /// Welch's test of each two samples, adjusted by Holm's method for their number: the interval of the ratio and p.
 fn welch_together(samples: &[Option<[Vec<f64>; 2]>]) -> Vec<Option<(Interval, f64)>> {
-    let test = |[of_b, of_a]: &[Vec<f64>; 2], alpha: f64| welch::test(of_b, of_a, alpha);
+    let test = |[of_b, of_a]: &[Vec<f64>; 2], alpha: f64| student::welch(of_b, of_a, alpha);
     let p: Vec<Option<f64>> = samples.iter().map(|s| Some(test(s.as_ref()?, ALPHA)?.p)).collect();
     let known: Vec<f64> = p.iter().flatten().copied().collect();
     let mut levels = holm::adjust(&known).into_iter().zip(holm::shares(&known));
@@ -413,7 +413,7 @@ fn welch_together(samples: &[Option<[Vec<f64>; 2]>]) -> Vec<Option<(Interval, f6
     judged.collect()
 }
 
-fn ratio_interval(of_logs: benchmath::interval::Interval) -> Interval {
+fn ratio_interval(of_logs: benchmath::summary::Interval) -> Interval {
     let interval = of_logs.exp();
     Interval::from_ratio(interval.low, interval.high)
 }

@@ -5,7 +5,7 @@
 
 use super::comparison::{ALPHA, Comparison, Interval, directed_decision};
 use super::pairing::{ByCondition, ConditionTrials, PairedTrials, Pairs};
-use super::{degraded, families, margin, operation, screening, tail, totals, waits};
+use super::{condition, degraded, families, margin, screening, tail, totals, waits};
 use benchmath::effect::{self, Paired};
 use benchmath::warning::Warning;
 use pgio_results::metrics::{self, Direction, Kind, MetricDef};
@@ -39,7 +39,7 @@ fn compare_metrics(
     // A manifest that names no known baseline has nothing to compare with.
     let Some(baseline) = trials.get(manifest.baseline.as_str()) else { return Vec::new() };
     let is_timed = |mean: &str| trials.values().any(|condition| !condition.values(mean).is_empty());
-    let operation = operation::shown(is_timed);
+    let operation = condition::shown(is_timed);
     let level = waits::level(manifest);
     let mut candidates = Vec::new();
     for info in manifest.conditions.iter().filter(|c| c.name != manifest.baseline) {

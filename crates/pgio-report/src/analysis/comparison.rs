@@ -61,9 +61,9 @@ pub struct Comparison {
     /// bounds of `totals` lie within the margin as well.
     #[serde(default)]
     pub decision: Option<Decision>,
-    /// The interval that decides that an effect does not matter, if it lies within the margin: that of the two
+    /// The interval that decides that an effect does not matter, if it lies within the margin: the interval of the two
     /// one-sided tests, 90 % for this comparison alone, widened to `totals.at_least` and `totals.at_most`. Of an
-    /// interaction, that of its whole ratio; of a factor that depends on others, that at all their levels.
+    /// interaction, the interval of its whole ratio; of a factor that depends on others, the interval at all their levels.
     #[serde(default)]
     pub within_low: Option<f64>,
     /// Its upper end.
@@ -197,8 +197,8 @@ impl Interval {
     }
 }
 
-impl From<Option<benchmath::interval::Interval>> for Interval {
-    fn from(found: Option<benchmath::interval::Interval>) -> Interval {
+impl From<Option<benchmath::summary::Interval>> for Interval {
+    fn from(found: Option<benchmath::summary::Interval>) -> Interval {
         found.map_or(Interval::UNKNOWN, |i| Interval::new(i.low, i.high))
     }
 }

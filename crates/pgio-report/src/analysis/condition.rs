@@ -1,16 +1,21 @@
 //! One condition of an analysis: its numbers of trials, their outcomes, and the values of the typical
-//! trial, computed by `summary` and `shares`; the factors by which it differs from the baseline; and what was found
+//! trial, computed by `totals` and `shares`; the factors by which it differs from the baseline; and what was found
 //! about it, by `findings` and `steady`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use pgio_results::Metric;
+use benchmath::summary::mean;
 use pgio_results::change::Change;
 use pgio_results::danger::Danger;
-use pgio_results::store::{ConditionInfo, Manifest};
-use pgio_results::{CheckVerdict, Warning};
+use pgio_results::latency::{Class, Statistic};
+use pgio_results::model::BackgroundUse;
+use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
+use pgio_results::{CheckVerdict, Metric, Outcome, TrialPosition, Warning, metrics};
 use serde::{Deserialize, Serialize};
+
+use super::cross;
+use super::pairing::{self, ByCondition};
 
 /// One condition and its trials; stored unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -201,5 +206,185 @@ fn listed(all: &[String]) -> String {
     match all {
         [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
         _ => all.concat(),
+    }
+}
+
+/// The operations whose time is shown, with their metrics: the first one that was measured.
+pub(crate) const OPERATIONS: [(&str, &str); 5] = [
+    ("commit", metrics::latency_name(Class::Commit, Statistic::Mean)),
+    ("transaction", metrics::latency_name(Class::Transaction, Statistic::Mean)),
+    ("update", metrics::latency_name(Class::Update, Statistic::Mean)),
+    ("read", metrics::latency_name(Class::Read, Statistic::Mean)),
+    ("delivery", metrics::latency_name(Class::Delivery, Statistic::Mean)),
+];
+
+/// The first operation whose metric `has` a value in any condition.
+pub(crate) fn shown(has: impl Fn(&str) -> bool) -> Option<(&'static str, &'static str)> {
+    OPERATIONS.into_iter().find(|(_, mean)| has(mean))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrialStatus {
+    Counts,
+    /// Complete, but a check forbids it to count.
+    Invalid,
+    Failed,
+    Interrupted,
+    /// A later attempt of the same block replaces it.
+    Repeated,
+    /// Ran before block 1 to warm up the server, complete or not.
+    BurnIn,
+    /// Its condition or point is not in the manifest.
+    UnknownCondition,
+}
+
+impl TrialStatus {
+    /// Its name in tables for other programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            TrialStatus::Counts => "counts",
+            TrialStatus::Invalid => "invalid",
+            TrialStatus::Failed => "failed",
+            TrialStatus::Interrupted => "interrupted",
+            TrialStatus::Repeated => "repeated",
+            TrialStatus::BurnIn => "burn_in",
+            TrialStatus::UnknownCondition => "unknown_condition",
+        }
+    }
+}
+
+/// The status of each trial, in the order of the record.
+pub fn trial_statuses(stored: &StoredExperiment) -> Vec<TrialStatus> {
+    let stored = cross::judged(stored);
+    let by_condition = pairing::by_condition_everywhere(&stored.manifest, &stored.trials);
+    let counted: BTreeSet<usize> = by_condition
+        .values()
+        .flat_map(|condition| condition.counted())
+        .map(|(line, _)| line)
+        .collect();
+    let known = |place: &TrialPosition| {
+        by_condition.contains_key(place.condition.as_str())
+            && stored.manifest.points().contains(&place.point)
+    };
+    (1..)
+        .zip(&stored.trials)
+        .map(|(line, trial)| match (&trial.place, &trial.outcome) {
+            (Some(place), _) if !known(place) => TrialStatus::UnknownCondition,
+            (None, _) => TrialStatus::UnknownCondition,
+            (Some(place), _) if place.is_burn_in() => TrialStatus::BurnIn,
+            (_, Outcome::Failed { .. }) => TrialStatus::Failed,
+            (_, Outcome::Interrupted) => TrialStatus::Interrupted,
+            _ if !trial.is_valid() => TrialStatus::Invalid,
+            _ if !counted.contains(&line) => TrialStatus::Repeated,
+            _ => TrialStatus::Counts,
+        })
+        .collect()
+}
+
+// What background work did beside each condition: its rate over the trials that count. It is not judged. It tells
+// whether a neighbor was as loud in every trial.
+
+/// One background workload beside one condition.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BackgroundRate {
+    pub condition: String,
+    pub name: String,
+    /// The target that it worked on.
+    pub target: String,
+    /// The standby of that target, if it worked on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby: Option<String>,
+    pub kind: String,
+    /// The name of its rate.
+    pub metric: String,
+    pub mean: Option<f64>,
+    pub lowest: Option<f64>,
+    pub highest: Option<f64>,
+    pub trials: usize,
+}
+
+pub(super) fn all(manifest: &Manifest, by_condition: &ByCondition<'_>) -> Vec<BackgroundRate> {
+    let mut all = Vec::new();
+    for condition in &manifest.conditions {
+        let Some(trials) = by_condition.get(condition.name.as_str()) else { continue };
+        let mut found: BTreeMap<&String, Vec<&BackgroundUse>> = BTreeMap::new();
+        for (name, used) in trials.valid().flat_map(|trial| &trial.background) {
+            found.entry(name).or_default().push(used);
+        }
+        all.extend(found.into_iter().map(|(name, used)| {
+            let values: Vec<f64> = used.iter().filter_map(|u| u.value).collect();
+            BackgroundRate {
+                condition: condition.name.clone(),
+                name: name.clone(),
+                target: used[0].target.clone(),
+                standby: used[0].standby.clone(),
+                kind: used[0].kind.clone(),
+                metric: used[0].metric.clone(),
+                mean: mean(&values),
+                lowest: values.iter().copied().reduce(f64::min),
+                highest: values.iter().copied().reduce(f64::max),
+                trials: used.len(),
+            }
+        }));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyze;
+    use crate::analysis::test_support::{demo, experiment, trial};
+    use pgio_results::Check;
+
+    #[test]
+    fn every_trial_has_its_reason() {
+        let t = |condition: &str, attempt| {
+            let mut t = trial(condition, 1, &[("commits_per_second", 1.0)]);
+            t.place.as_mut().unwrap().attempt = attempt;
+            t
+        };
+        let mut trials = vec![t("local", 0), t("on", 0), t("on", 1), t("on", 2), t("other", 0)];
+        trials[1].checks.push(Check::invalid("standby-connected", "it went away", "see its log"));
+        trials.push(t("local", 1));
+        trials[5].outcome = Outcome::Interrupted;
+        trials.push(t("local", 2));
+        trials[6].outcome = Outcome::Failed { error: "connection reset".to_owned() };
+        let mut burn_in = t("local", 0);
+        burn_in.place.as_mut().unwrap().block = 0;
+        burn_in.checks.push(Check::invalid("foreign-load", "3 cores", "stop it"));
+        trials.push(burn_in);
+        use TrialStatus::{
+            BurnIn, Counts, Failed, Interrupted, Invalid, Repeated, UnknownCondition,
+        };
+        assert_eq!(
+            trial_statuses(&experiment(&["local", "on"], trials)),
+            [Repeated, Invalid, Repeated, Counts, UnknownCondition, Interrupted, Failed, BurnIn]
+        );
+    }
+
+    #[test]
+    fn the_rate_is_shown_with_its_range_beside_the_condition_that_had_it() {
+        let mut stored = demo();
+        let noisy = stored.manifest.conditions[2].name.clone();
+        let is_used = |t: &&mut pgio_results::Trial| t.is_of(&noisy);
+        for (n, trial) in stored.trials.iter_mut().filter(is_used).enumerate() {
+            let value = Some(if n == 0 { 100.0 } else { 200.0 });
+            let used = BackgroundUse {
+                target: "n1".to_owned(),
+                kind: "slob".to_owned(),
+                metric: "block_visits_per_second".to_owned(),
+                value,
+                ..BackgroundUse::default()
+            };
+            trial.background.insert("load".to_owned(), used);
+        }
+        let found = analyze(&stored).background;
+        assert_eq!(found.len(), 1, "only beside one condition: {found:?}");
+        let load = &found[0];
+        assert_eq!((&load.condition, load.name.as_str()), (&noisy, "load"));
+        assert_eq!((load.lowest, load.highest), (Some(100.0), Some(200.0)));
+        assert!(load.mean.unwrap() > 100.0 && load.trials > 1);
     }
 }

@@ -14,9 +14,9 @@ use super::compare::{self, Candidate};
 use super::pairing::{ConditionTrials, PairedTrials, Pairs};
 use super::steady;
 use pgio_results::histogram::Histogram;
+use pgio_results::latency::{Class, Work};
 use pgio_results::metrics;
 use pgio_results::model::Slice;
-use pgio_results::operation::{Class, Work};
 use pgio_results::store::Manifest;
 use pgio_results::{Metric, Trial};
 

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::compare::by_ratio;
 use super::comparison::Comparison;
 use super::pairing::Pairs;
-use pgio_results::device::{DeviceRecord, DeviceRun, DeviceTest};
 use pgio_results::metrics::definition;
+use pgio_results::model::{DeviceRecord, DeviceRun, DeviceTest};
 
 /// Results of one test: at each place, and compared.
 #[derive(Debug, Clone)]

@@ -111,7 +111,7 @@ pub struct Point {
     pub bounded: bool,
     /// Trials that count.
     pub trials: usize,
-    /// The value divided by that of the baseline in the same run.
+    /// The value divided by the baseline's in the same run.
     pub to_baseline: Option<f64>,
 }
 
@@ -133,7 +133,7 @@ pub struct LevelChange {
     pub interval: Interval,
     /// By permutation.
     pub p: f64,
-    /// Changes of the environment at this run or one beside it, without those of other conditions' treatments.
+    /// Changes of the environment at this run or one beside it, without changes by other conditions' treatments.
     pub coincides: Vec<EnvironmentChange>,
 }
 
@@ -146,7 +146,7 @@ pub struct Trend {
     /// Number of the last of them, which may not be the last of all.
     pub to_run: usize,
     pub runs: usize,
-    /// Value of a run divided by that of the run before, the median of all pairs; runs that lack the condition
+    /// Value of a run divided by the value of the run before, the median of all pairs; runs that lack the condition
     /// count as runs between the others.
     pub per_run: f64,
     /// Mann and Kendall's, two-sided.

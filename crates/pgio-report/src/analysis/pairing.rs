@@ -498,7 +498,7 @@ mod tests {
             ("local", 1, 80.0, true),
         ];
         assert_eq!(against_off(&trials), [(60.0, 110.0)]);
-        // The repeat is that of the new baseline.
+        // The repeat belongs to the new baseline.
         let other = [
             ("local", 0, 100.0, true),
             ("on", 0, 60.0, true),

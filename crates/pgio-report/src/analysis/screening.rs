@@ -1,15 +1,15 @@
 //! Screening: which factors matter here, and which of them act together.
 //!
 //! In a factorial design each effect is a contrast of all cells ([`contrasts`]): per block, the mean
-//! log of the cells at the high level minus that of the cells at the low level. The block stays the
+//! log of the cells at the high level minus the mean of the cells at the low level. The block stays the
 //! unit of inference, and all contrasts form one family, whichever cell is the baseline. The factors of a detected
 //! interaction are decided at the worse level of each other, and nothing is called too small to matter if the cells
 //! show more than single factors and pairs explain. In a one-at-a-time
 //! design the effects are the comparisons of the cells with the baseline, if all factors are low there.
 //! Effects are ranked, decided ones first. Next: `report::screening` words them.
 
-mod contrasts;
 #[cfg(test)]
+#[path = "screening_tests.rs"]
 mod tests;
 
 use std::cmp::Ordering;
@@ -20,9 +20,9 @@ use benchmath::family::{self, Series};
 use benchmath::spread::Spread;
 use serde::{Deserialize, Serialize};
 
-pub use self::contrasts::title;
-use self::contrasts::{ContrastResult, Values};
 use super::comparison::{ALPHA, Comparison, Decision, FamilyKind, Interval};
+pub use super::contrasts::title;
+use super::contrasts::{self, ContrastResult, Values};
 use super::margin;
 use super::pairing::ByCondition;
 use super::resolution::{self, Family, Spreads};
@@ -56,7 +56,7 @@ pub struct Effect {
     /// Interactions that this design cannot tell from this one.
     pub aliases: Vec<[String; 2]>,
     /// High against low; `condition` names the effect. For an interaction, the cells in which both
-    /// factors have the same level against the others; its `decision` is about the square of that ratio: that of the
+    /// factors have the same level against the others; its `decision` is about the square of that ratio: the ratio of the
     /// effects of one factor at both levels of the other.
     pub comparison: Comparison,
     /// For one factor, others with which a detected interaction joins it. Its `decision` is then that at their worse

@@ -12,9 +12,9 @@ use benchmath::steady::{self, Steadiness};
 use super::condition::{Finding, Steady};
 use super::pairing::{ByCondition, ConditionTrials};
 use pgio_results::joint;
+use pgio_results::latency::{Class, Work};
 use pgio_results::metrics::{self, Kind};
 use pgio_results::model::Slice;
-use pgio_results::operation::{Class, Work};
 use pgio_results::store::Manifest;
 use pgio_results::{CheckVerdict, Trial};
 
@@ -261,7 +261,7 @@ mod tests {
             }
             window_verdict(&t, "commit_latency_p99")
         };
-        // Neighbors do not resemble each other here, as those of `jitter` do.
+        // Neighbors do not resemble each other here, as in `jitter`.
         let step = |i: u64| if i < 12 { 1.0 } else { 1.6 } + ((i * 5) % 11) as f64 / 1e3;
         let waiting = paced(|_| 1000, step);
         let WindowVerdict::Unsteady(how) = waiting else { panic!("{waiting:?}") };

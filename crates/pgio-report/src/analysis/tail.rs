@@ -9,10 +9,10 @@
 use super::comparison::{Bound, Comparison, Verdict};
 use super::pairing::{ByCondition, ConditionTrials, value};
 use pgio_results::histogram::MIN_QUANTILE_NS;
+use pgio_results::latency::{Class, Statistic};
 use pgio_results::latency::{MIN_BEYOND, min_operations};
 use pgio_results::metrics::{self, Kind, MetricDef};
 use pgio_results::model::{SessionTotals, TargetResult};
-use pgio_results::operation::{Class, Statistic};
 use pgio_results::store::Manifest;
 use pgio_results::units::human;
 

@@ -8,7 +8,7 @@ use super::test_support::{demo, experiment, latencies, set, throttled, trial};
 use super::*;
 use pgio_results::change::{Change, fact};
 use pgio_results::histogram::Histogram;
-use pgio_results::operation::Class;
+use pgio_results::latency::Class;
 use pgio_results::store::StoredExperiment;
 use pgio_results::{Check, CheckVerdict, Outcome, Trial, Warning};
 use std::sync::Arc;

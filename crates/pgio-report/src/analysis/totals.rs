@@ -2,14 +2,23 @@
 //! is better, all trials together: the mean time of all operations, or the sum of the values of a program's runs. A
 //! percentile has no total, so nothing shows whether a condition stalls that keeps it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use benchmath::summary::{geometric_mean, mean};
 use benchmath::totals::{self, Block, Part};
+use pgio_results::change::{Change, fact};
+use pgio_results::danger::{Danger, from_fact};
+use pgio_results::latency::Statistic;
+use pgio_results::metrics::{self, Direction, Kind, MetricDef};
+use pgio_results::model::Trial;
+use pgio_results::store::{ConditionInfo, Manifest};
+use pgio_results::{CheckVerdict, Metric};
 use serde::{Deserialize, Serialize};
 
 use super::comparison::{ALPHA, Interval};
-use super::pairing::{self, PairedTrials};
-use pgio_results::Trial;
-use pgio_results::metrics::{Direction, Kind, MetricDef};
-use pgio_results::operation::Statistic;
+use super::condition::{Condition, State, differing_factors};
+use super::pairing::{self, ConditionTrials, PairedTrials};
+use super::{degraded, steady, tail};
 
 /// The ratio of totals. It differs from the typical block's ratio if some trials stall.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -27,7 +36,7 @@ pub struct Totals {
     pub at_least: Option<f64>,
     #[serde(default)]
     pub at_most: Option<f64>,
-    /// The 95 % interval of the ratio divided by that of the typical block; of the inverse if less is better. Below 1
+    /// The 95 % interval of the ratio divided by the ratio of the typical block; of the inverse if less is better. Below 1
     /// the totals are worse.
     #[serde(skip)]
     pub over_typical: Interval,
@@ -113,7 +122,7 @@ pub(super) fn ratio(
 
 /// A ratio with its interval and its one-sided bounds, without the typical block's.
 pub(super) fn from_ratio(
-    (ratio, interval): (f64, Option<benchmath::interval::Interval>),
+    (ratio, interval): (f64, Option<benchmath::summary::Interval>),
     bounds: Option<(f64, f64)>,
 ) -> Totals {
     let bounds = bounds.map_or(Interval::UNKNOWN, |(low, high)| Interval::from_ratio(low, high));
@@ -124,6 +133,139 @@ pub(super) fn from_ratio(
         at_most: bounds.high,
         over_typical: Interval::UNKNOWN,
     }
+}
+
+// Describes one condition: the number of trials, and each metric's value over those that count. The value describes
+// the typical trial: the geometric mean of the trials' values if all are positive, because effects are ratios, and
+// the arithmetic mean otherwise. This applies to mean, percentiles and maximum of a latency as well. Percentiles
+// below the clock's resolution have no value, and percentiles of too few operations are left out.
+
+pub(super) fn describe(
+    info: &ConditionInfo,
+    manifest: &Manifest,
+    condition: &ConditionTrials<'_>,
+) -> Condition {
+    let baseline = manifest.conditions.iter().find(|c| c.name == manifest.baseline);
+    let (checks_passed, checks_total) = checks(condition);
+    Condition {
+        name: info.name.clone(),
+        treatments: info.treatments(),
+        factors: baseline.map(|b| factors(info, b)).unwrap_or_default(),
+        danger: danger(&info.changes, condition),
+        trials: condition.all.len(),
+        invalid: condition.invalid().len(),
+        failed: condition.failed().len(),
+        valid: condition.valid().count(),
+        server_starts: server_starts(condition),
+        counted: condition.counted().map(|(line, _)| line).collect(),
+        state: State::default(),
+        shares: Vec::new(),
+        steady: steady::count(condition, &manifest.primary_metric),
+        metrics: values(condition, manifest),
+        checks_passed,
+        checks_total,
+    }
+}
+
+const COMMIT_LEVEL: &str = "synchronous_commit";
+
+/// Without a synchronous standby a failover loses commits under any condition.
+fn danger(changes: &[Change], condition: &ConditionTrials<'_>) -> Option<Danger> {
+    let trials = || condition.all.iter().map(|(_, trial)| *trial);
+    let names = fact::setting("synchronous_standby_names");
+    let has_standby = || {
+        trials().any(|t| t.environment.get(&names).is_some_and(|names| !names.is_empty()))
+            || trials().filter_map(|t| t.telemetry.as_ref()).any(|t| {
+                t.standbys.values().any(|s| ["sync", "quorum"].contains(&s.sync_state.as_str()))
+            })
+    };
+    let applies = |sets_level: bool, danger: &Danger| {
+        !sets_level || *danger != Danger::FailoverLosesCommits || has_standby()
+    };
+    let declared = changes.iter().filter_map(|change| {
+        change.danger().filter(|danger| applies(change.sets(COMMIT_LEVEL), danger))
+    });
+    // Where neither a change nor the sessions set something else, the server is configured so already.
+    let is_set = |trial: &Trial, name: &str| {
+        trial.settings.contains_key(name) || changes.iter().any(|change| change.sets(name))
+    };
+    // Most trials of a condition are configured alike.
+    let mut configured: Vec<&Trial> = trials().collect();
+    configured.dedup_by(|a, b| a.environment == b.environment && a.settings == b.settings);
+    let found = configured.iter().flat_map(|trial| {
+        let facts = trial.environment.iter().map(|(name, value)| (name.as_str(), value));
+        let facts =
+            facts.filter(|(name, _)| !fact::setting_of(name).is_some_and(|s| is_set(trial, s)));
+        facts.filter_map(|(name, value)| {
+            from_fact(name, value).filter(|d| applies(name == fact::setting(COMMIT_LEVEL), d))
+        })
+    });
+    let pinned =
+        configured.iter().flat_map(|trial| trial.settings.iter()).filter_map(|(name, value)| {
+            let danger = Change::server(name, value).danger();
+            danger.filter(|danger| applies(name == COMMIT_LEVEL, danger))
+        });
+    // A private server may have been built with them.
+    let off = |t: &Trial| t.server.fsync == "off" || t.server.full_page_writes == "off";
+    let built = trials().any(off).then_some(Danger::PowerCutCorrupts);
+    // A way to flush may be none on this device.
+    let lies = |t: &Trial| {
+        let check = t.checks.iter().find(|check| check.id == "lying-cache");
+        check.is_some_and(|check| check.verdict != CheckVerdict::Ok)
+    };
+    let flushes_otherwise = changes.iter().any(|change| change.sets("wal_sync_method"));
+    let unflushed = (flushes_otherwise && trials().any(lies)).then_some(Danger::PowerCutCorrupts);
+    declared.chain(found).chain(pinned).chain(built).chain(unflushed).max()
+}
+
+fn factors(info: &ConditionInfo, baseline: &ConditionInfo) -> Vec<String> {
+    differing_factors(info, baseline).iter().map(ToString::to_string).collect()
+}
+
+pub(super) fn values(
+    condition: &ConditionTrials<'_>,
+    manifest: &Manifest,
+) -> BTreeMap<String, Metric> {
+    let declared = &manifest.metrics;
+    let mut found = degraded::metrics(condition, &manifest.primary_metric);
+    for def in metrics::all(declared) {
+        if !condition.has_metric(def.name)
+            || !condition.valid().any(|t| t.metrics.contains_key(def.name))
+        {
+            continue;
+        }
+        // The latency of single operations.
+        if tail::too_short(std::iter::once(condition), &def).is_some() {
+            continue;
+        }
+        let values = condition.values(def.name);
+        let value = central(&values).filter(|_| !tail::is_coarse(condition, &def));
+        let at_least = condition.is_bounded(def.name);
+        found.insert(def.name.to_owned(), Metric { at_least, ..Metric::new(value, def.unit) });
+    }
+    found
+}
+
+fn server_starts(condition: &ConditionTrials<'_>) -> usize {
+    let start = |t: &&Trial| Some((t.server.target.clone(), t.server.started?));
+    condition.valid().filter_map(|t| start(&t)).collect::<BTreeSet<_>>().len()
+}
+
+fn central(values: &[f64]) -> Option<f64> {
+    geometric_mean(values).or_else(|| mean(values))
+}
+
+/// The number of checks that passed in the last attempt of every block, and the number of all checks.
+fn checks(condition: &ConditionTrials<'_>) -> (usize, usize) {
+    let mut names = BTreeSet::new();
+    let mut not_passed = BTreeSet::new();
+    for check in condition.last_attempts().flat_map(|t| &t.checks) {
+        names.insert(&check.id);
+        if check.verdict != CheckVerdict::Ok {
+            not_passed.insert(&check.id);
+        }
+    }
+    (names.len() - not_passed.len(), names.len())
 }
 
 #[cfg(test)]
@@ -181,7 +323,7 @@ mod tests {
         assert!(y.within_low.unwrap() > 0.95 && y.within_high.unwrap() < 1.05, "{y:?}");
     }
 
-    /// A mean time is that of all operations, of which a stalled trial has few; each run of a program counts alike.
+    /// A mean time covers all operations, of which a stalled trial has few; each run of a program counts alike.
     #[test]
     fn where_less_is_better_stalls_do_not_hide_either() {
         for (metric, total, may_be) in [("commit_latency_mean", 1.122, 21), ("seconds", 1.262, 43)]

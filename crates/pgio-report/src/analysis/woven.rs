@@ -2,7 +2,7 @@
 //!
 //! What one condition leaves behind, such as commits that a standby has still to apply, belongs to the next
 //! condition's slice. Then the effect differs between the first and the second half of the slices, or the
-//! rate of a condition depends on the condition that ran before, and the effect of all slices is not that of
+//! rate of a condition depends on the condition that ran before, and the effect of all slices is not the effect of
 //! slices which follow their own settings. All is measured in every block; slices are in random order, so the
 //! slice is the unit (`benchmath::carry_over`). A difference is reported if it
 //! is larger than a quarter of the margin and its interval excludes none, divided among all such

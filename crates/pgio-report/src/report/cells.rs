@@ -8,8 +8,8 @@ use super::format::{self, NONE};
 use super::table::{Column, Table};
 use crate::analysis::screening::ScreeningResult;
 use crate::analysis::{Analysis, Condition};
+use pgio_results::latency::{Class, Statistic};
 use pgio_results::metrics::latency_metric;
-use pgio_results::operation::{Class, Statistic};
 use pgio_results::waits::{GROUPS, WaitGroup};
 
 /// Classes in the order in which they tell most; a line of text has room for the first two that were timed.

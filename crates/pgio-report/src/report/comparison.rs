@@ -16,8 +16,8 @@ use crate::analysis::{
     ALPHA, Analysis, Condition, CountedWarning, Decision, Finding, Interval, State, Totals,
     Verdict, is_rate_of_work,
 };
+use pgio_results::latency::{Class, Statistic};
 use pgio_results::metrics::{self, Direction, MetricDef};
-use pgio_results::operation::{Class, Statistic};
 use pgio_results::{CheckVerdict, Metric, Warning};
 
 /// Conditions beside the baseline in one table of secondary metrics; more do not fit into a line.

@@ -6,9 +6,9 @@ use super::statement::effect;
 use super::table::{Column, Document, Table, columns};
 use crate::analysis::Verdict;
 use crate::analysis::device::{Described, TestResult};
-use pgio_results::device::{DeviceRecord, DeviceTest};
+use pgio_results::latency::{Class, Statistic};
 use pgio_results::metrics::{definition, latency_name};
-use pgio_results::operation::{Class, Statistic};
+use pgio_results::model::{DeviceRecord, DeviceTest};
 use pgio_results::units::human;
 
 const MEAN: &str = latency_name(Class::Device, Statistic::Mean);

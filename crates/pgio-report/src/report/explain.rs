@@ -7,7 +7,7 @@
 use super::format::{self, NONE};
 use super::table::{Column, Table, columns};
 use crate::analysis::Analysis;
-use crate::analysis::background::BackgroundRate;
+use crate::analysis::condition::BackgroundRate;
 use crate::analysis::reconcile::Reconciliation;
 use crate::analysis::replica::Replica;
 use crate::analysis::standbys::StandbyUse;

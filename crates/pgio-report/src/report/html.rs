@@ -3,26 +3,23 @@
 //! The answers come first, one line for each condition, then the effects and where the time went: this is the summary, two
 //! printed pages. The appendix has all other charts and tables, checks and warnings, how to reproduce the result, and the
 //! terms. Charts are SVG and complete without JavaScript; with it (`page.js`, uPlot) line charts zoom.
-//! Tables are those of the text report. Numbers and verdicts come from the analysis; sections without
+//! Tables are the text report's. Numbers and verdicts come from the analysis; sections without
 //! content are omitted. maud escapes all text. Next: `html/` has one file per section. Charts are of two
 //! kinds, [`intervals`] and [`timeline`], over the parts of [`svg`].
 
 mod checks;
 mod effects;
-mod glossary;
 mod head;
 mod history;
 mod intervals;
 mod latency;
 mod manifest;
 mod page;
-mod quantities;
 mod series;
 mod svg;
 mod sweep;
 mod table;
 mod timeline;
-mod trials;
 mod waits;
 
 use maud::html;
@@ -34,8 +31,8 @@ use crate::analysis::{Analysis, trial_statuses};
 pub use history::history_page;
 use page::{Page, Section, Shell};
 pub use page::{SCRIPTS, STYLES, empty, served};
-use pgio_results::series::Series;
 use pgio_results::store::StoredExperiment;
+use pgio_results::telemetry::Series;
 pub use series::is_drawn;
 use svg::LineStyles;
 
@@ -62,14 +59,14 @@ pub fn render(source: &Source<'_>) -> String {
     };
     let (summary, details) = match factorial(page.analysis) {
         Some(screened) => {
-            (vec![Some(effects::factors(&page, screened))], vec![trials::section(&page)])
+            (vec![Some(effects::factors(&page, screened))], vec![checks::trial_values(&page)])
         }
         None => (
             vec![Some(effects::section(&page)), waits::section(&page)],
             vec![
                 Some(effects::numbers(&page)),
                 sweep::section(&page),
-                trials::section(&page),
+                checks::trial_values(&page),
                 latency::section(&page),
                 series::section(&page),
                 waits::details(&page),
@@ -85,7 +82,7 @@ pub fn render(source: &Source<'_>) -> String {
         Some(checks::section(&page)),
         Some(manifest::environment(&page)),
         Some(manifest::reproduce(&page)),
-        Some(glossary::section(&page)),
+        Some(page::section(&page)),
     ];
     let mut sections: Vec<Section> = summary.into_iter().flatten().collect();
     let summary = sections.len();
@@ -138,9 +135,9 @@ mod tests {
     use crate::analysis::test_support::{demo, experiment, screened, set, swept, trial};
     use pgio_results::change::Change;
     use pgio_results::model::{Slice, Woven};
-    use pgio_results::series::{Moment, Series, Track};
     use pgio_results::store::StoredExperiment;
     use pgio_results::sweep::SweepKind;
+    use pgio_results::telemetry::{Moment, Series, Track};
     use pgio_results::{Check, Outcome};
 
     const EXPERIMENT: &str = "[experiment]\nname = \"</script><b>\"\n";
@@ -392,7 +389,7 @@ mod tests {
         let (chart, _) = chart.split_once("</figure>").unwrap();
         let (means, _) = chart.split_once("</desc>").unwrap();
         assert!(means.starts_with("local ") && !means.contains("local-aa"), "{means}");
-        // The axis is that of the window of 2 s: its checkpoint lies at 60 %.
+        // The axis is the window's of 2 s: its checkpoint lies at 60 %.
         assert!(chart.contains("x1=\"60.00%\""), "{chart}");
         assert!(both.contains("Woven windows are left out"));
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::analysis::Comparison;
 use crate::analysis::device::{Described, TestResult};
-use pgio_results::device::DeviceRecord;
+use pgio_results::model::DeviceRecord;
 
 /// The document as indented JSON, ended by a newline.
 pub fn render(document: &impl Serialize) -> String {

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::statement::{Claim, Statement, danger, stalls};
-use super::{format, knee, noise, screening};
+use super::{format, noise, screening, sweep};
 use crate::analysis::shares::{FAILED, INVALID};
 use crate::analysis::{
     Analysis, Comparison, Condition, Finding, Share, State, WEAVE_CARRY_OVER, WEAVE_SHORT,
@@ -29,7 +29,7 @@ pub fn lead(analysis: &Analysis) -> Vec<String> {
     if let Some(screened) = screening::factorial(analysis) {
         return screening::lead(analysis, screened);
     }
-    knee::knees(analysis)
+    sweep::knees(analysis)
 }
 
 /// What precedes the first table: whether the run can see anything, the answer in a sentence, and the problems.

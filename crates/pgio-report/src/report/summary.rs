@@ -9,8 +9,8 @@ use super::format::{self, NONE};
 use super::lead::{RERUN, opening};
 use super::statement::{BASELINE, Statement, effect, marked_name};
 use super::table::{Column, Document, Label, Remark, Table};
-use super::{comparison, explain, knee, lead, margin, noise, screening};
-use crate::analysis::operation::{self, OPERATIONS};
+use super::{comparison, explain, lead, margin, noise, screening, sweep};
+use crate::analysis::condition::{self, OPERATIONS};
 use crate::analysis::waits::{DecompositionDifference, PartDifference};
 use crate::analysis::{Analysis, Comparison, Condition, Finding, State};
 use pgio_results::CheckVerdict;
@@ -82,7 +82,7 @@ fn conditions(analysis: &Analysis) -> Table {
     notes.extend(comparison::not_decided(&rows));
     notes.extend(comparison::chosen_afterwards(analysis));
     notes.extend(margin::without_totals(analysis).map(|why| format!("Does not matter: {why}.")));
-    notes.extend(knee::knees(analysis));
+    notes.extend(sweep::knees(analysis));
     notes.extend(noise::woven(analysis));
     Table { title: String::new(), columns, rows, notes }
 }
@@ -177,7 +177,7 @@ pub(super) fn operation(analysis: &Analysis) -> Option<(&'static str, &'static s
     let has = |name: &str| {
         analysis.conditions.iter().any(|c| c.metrics.get(name).is_some_and(|m| m.value.is_some()))
     };
-    operation::shown(has)
+    condition::shown(has)
 }
 
 /// The time of the baseline's mean operation, and what the other conditions add to it.

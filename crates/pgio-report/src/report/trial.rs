@@ -8,8 +8,8 @@ use super::format::{self, NONE};
 use super::table::{Column, Document, Label, Remark, Table};
 use super::text;
 use pgio_results::histogram::{Histogram, MIN_QUANTILE_NS, Reading};
+use pgio_results::latency::Statistic;
 use pgio_results::latency::{MIN_BEYOND, min_operations};
-use pgio_results::operation::Statistic;
 use pgio_results::units::human;
 use pgio_results::{CheckVerdict, Outcome, Trial};
 

@@ -1,10 +1,14 @@
 //! manifest.json, `pgio.manifest/1`: the definition of the experiment, as needed to read its
 //! trials.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::{StoreError, io};
 use crate::change::Change;
 use crate::metrics::DeclaredMetric;
 use crate::screening::Screening;
@@ -39,7 +43,7 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub built: BTreeMap<String, Vec<Change>>,
     /// Metrics printed by the experiment's command; empty for pgio's own workloads.
-    /// Where conditions have several servers, also those of each: `METRIC@TARGET`.
+    /// Where conditions have several servers, also each server's: `METRIC@TARGET`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<DeclaredMetric>,
     /// The environment: server version, relevant settings, the machine.
@@ -75,12 +79,7 @@ impl Manifest {
             _ => std::slice::from_ref(&NO_SWEEP),
         }
     }
-}
 
-/// The longest name of an experiment, a condition or a metric. Tables and charts repeat each many times.
-pub const MAX_NAME_BYTES: usize = 1_000;
-
-impl Manifest {
     /// The length of the longest name.
     pub(super) fn longest_name(&self) -> usize {
         let Manifest { name, baseline, primary_metric, .. } = self;
@@ -90,6 +89,9 @@ impl Manifest {
         own.into_iter().chain(conditions).chain(metrics).max().unwrap_or(0)
     }
 }
+
+/// The longest name of an experiment, a condition or a metric. Tables and charts repeat each many times.
+pub const MAX_NAME_BYTES: usize = 1_000;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -264,4 +266,82 @@ pub struct CarryOver {
     /// The interval, 95 % for all answers about this length together.
     pub low: f64,
     pub high: f64,
+}
+
+// Finds the experiments below directories that collect many, such as `pgio-results`. A directory with a
+// manifest.json is an experiment; any other is searched, at most `DEPTH` levels down. Links below the given
+// directories are not followed. Nothing is read but names.
+
+const MANIFEST: &str = "manifest.json";
+
+/// A collection holds runs, and a run holds the experiments of its workloads; one level more allows for
+/// collections by host.
+const DEPTH: usize = 3;
+
+/// The experiments in these directories, by name, each once. Fails if any directory holds none.
+pub fn collection(dirs: &[PathBuf]) -> Result<Vec<PathBuf>, StoreError> {
+    let mut all = BTreeSet::new();
+    for dir in dirs {
+        let mut found = Vec::new();
+        search(dir, DEPTH, &mut found)?;
+        if found.is_empty() {
+            return Err(StoreError::NotResults { dir: dir.clone(), missing: MANIFEST });
+        }
+        all.extend(found);
+    }
+    Ok(all.into_iter().collect())
+}
+
+fn search(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), StoreError> {
+    if dir.join(MANIFEST).symlink_metadata().is_ok() {
+        found.push(dir.to_owned());
+        return Ok(());
+    }
+    if depth == 0 {
+        return Ok(());
+    }
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&e.kind()) => {
+            return Ok(());
+        }
+        // Whoever reads it learns why.
+        Err(_) if depth < DEPTH => {
+            found.push(dir.to_owned());
+            return Ok(());
+        }
+        Err(source) => return Err(io("read", dir, source)),
+    };
+    for entry in entries {
+        let entry = entry.map_err(|source| io("read", dir, source))?;
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            search(&entry.path(), depth - 1, found)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+    use crate::test_support::manifest;
+
+    #[test]
+    fn experiments_are_found_by_name_and_links_are_not_followed() {
+        let parent = tempfile::tempdir().unwrap();
+        let at = |name: &str| parent.path().join(name);
+        for name in ["all/b", "all/a/commit", "all/a/slob", "elsewhere"] {
+            Store::create(&at(name), "", &manifest()).unwrap();
+        }
+        std::os::unix::fs::symlink(at("elsewhere"), at("all/link")).unwrap();
+        let expected = ["all/a/commit", "all/a/slob", "all/b"].map(at);
+        assert_eq!(collection(&[at("all"), at("all/b")]).unwrap(), expected);
+        assert_eq!(collection(&[at("elsewhere")]).unwrap(), [at("elsewhere")]);
+        fs::create_dir(at("empty")).unwrap();
+        for none in ["empty", "missing"] {
+            let error = collection(&[at("all"), at(none)]).unwrap_err().to_string();
+            assert!(error.contains(none) && error.ends_with("manifest.json is missing"), "{error}");
+        }
+    }
 }

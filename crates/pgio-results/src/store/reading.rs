@@ -19,7 +19,7 @@ use super::{StoreError, io};
 use crate::change::Change;
 use crate::files::{self, Directory};
 use crate::model::Trial;
-use crate::series::{SERIES_SCHEMA, Series};
+use crate::telemetry::{SERIES_SCHEMA, Series};
 use crate::wire;
 
 pub(super) const EXPERIMENT: &str = "experiment.toml";
@@ -294,11 +294,11 @@ mod tests {
     use super::*;
     use crate::model::Woven;
     use crate::screening::{DesignCell, DesignKind, Screening};
-    use crate::series::Track;
     use crate::store::{
         Calibration, CarryOver, CarryOverQuestion, ConditionInfo, LengthVerdict, Store, TriedLength,
     };
     use crate::sweep::{Sweep, SweepKind};
+    use crate::telemetry::Track;
     use crate::test_support::{full_trial, manifest};
 
     #[test]
@@ -431,7 +431,7 @@ mod tests {
             woven.after_errors.keys().next().unwrap(),
         ];
         assert_eq!(names, [LINE; 9]);
-        // The user may write the name of the experiment file or that of a report.
+        // The user may write the name of the experiment file or of a report.
         for name in [NAME, LINE] {
             assert_eq!(read.clone().with_baseline(name).unwrap().manifest.baseline, LINE);
         }

@@ -36,7 +36,7 @@ pub(super) struct TableRows {
 
 impl Record {
     /// `None` without any trial, because nothing ran and there is no run id.
-    pub fn of(stored: &StoredExperiment) -> Option<Record> {
+    pub fn from_stored(stored: &StoredExperiment) -> Option<Record> {
         let run = Run::from_stored(stored)?;
         let analysis = analysis::analyze(stored);
         let statuses = analysis::trial_statuses(stored);
@@ -65,8 +65,8 @@ impl Record {
 /// The version of the baseline's server, if it has a trial; another condition's may be another.
 fn server_version(stored: &StoredExperiment) -> Option<String> {
     let baseline = &stored.manifest.baseline;
-    let of_baseline = |t: &&Trial| t.place.as_ref().is_some_and(|p| p.condition == *baseline);
-    let trial = stored.trials.iter().find(of_baseline).or_else(|| stored.trials.first());
+    let is_baseline = |t: &&Trial| t.place.as_ref().is_some_and(|p| p.condition == *baseline);
+    let trial = stored.trials.iter().find(is_baseline).or_else(|| stored.trials.first());
     trial.map(|trial| trial.server.version.clone())
 }
 
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_record_has_a_row_for_everything_and_one_digest() {
         let stored = stored_runs(2, f64::from);
-        let record = Record::of(&stored[0]).unwrap();
+        let record = Record::from_stored(&stored[0]).unwrap();
         let lines = |name: &str| {
             let table = record.tables.iter().find(|t| t.table == name).unwrap();
             let columns = table.columns.split(',').count();
@@ -275,10 +275,10 @@ mod tests {
         let counts = ["conditions", "condition_metrics", "trials", "trial_metrics", "comparisons"]
             .map(lines);
         assert_eq!(counts, [3, 3, 12, 12, 2]);
-        assert_eq!(record.digest, Record::of(&stored[0]).unwrap().digest);
+        assert_eq!(record.digest, Record::from_stored(&stored[0]).unwrap().digest);
         let mut longer = stored[0].clone();
         longer.trials.push(longer.trials[0].clone());
-        assert_ne!(record.digest, Record::of(&longer).unwrap().digest);
+        assert_ne!(record.digest, Record::from_stored(&longer).unwrap().digest);
         assert_eq!(record.digest.len(), 64);
     }
 
@@ -290,7 +290,7 @@ mod tests {
         }
         stored.trials.swap(0, 3);
         assert_eq!(stored.trials[0].server.version, "18.1");
-        assert_eq!(Record::of(&stored).unwrap().server_version.as_deref(), Some("15.14"));
+        assert_eq!(Record::from_stored(&stored).unwrap().server_version.as_deref(), Some("15.14"));
     }
 
     #[test]
@@ -300,7 +300,7 @@ mod tests {
         for t in stored.trials.iter_mut().filter(|t| t.place.as_ref().unwrap().condition == "on") {
             t.metrics.get_mut("commit_latency_p95").unwrap().at_least = true;
         }
-        let record = Record::of(&stored).unwrap();
+        let record = Record::from_stored(&stored).unwrap();
         let table = record.tables.iter().find(|t| t.table == "comparisons").unwrap();
         let known = |condition: &str| -> Vec<bool> {
             let start = format!("{condition}\tcommit_latency_p95\t");

@@ -7,8 +7,8 @@
 use pgio_connect::Client;
 
 use super::{ArchiveError, failed};
-use crate::pg::quote::fill;
-use crate::pg::trust::{Owners, find_untrusted, is_trusted_schema};
+use crate::pg::fill;
+use crate::pg::session::{Owners, find_untrusted, is_trusted_schema};
 
 const CREATE: &str = include_str!("sql/create.sql");
 const STATE: &str = include_str!("sql/state.sql");

@@ -8,7 +8,7 @@ use super::exit::{Failure, Outcome, TRIAL, USAGE};
 use super::gate::{self, MarginArg};
 use super::live::{Live, LiveArgs};
 use super::progress::Display;
-use super::{compare_plan, connection, jobs, output, report, signals};
+use super::{compare_plan, flags, jobs, output, report, signals};
 use crate::config::drivers::{DriverEngine, DriverSpec, parse_engine};
 use crate::experiment::application::{self, BlockLimits, Job, Run, Start, resume};
 use crate::experiment::state;
@@ -80,7 +80,7 @@ impl Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let mut job = match (&args.resume, &args.experiment) {
         (Some(dir), file) => {
-            let base_keys = connection::read_conf_keys()?;
+            let base_keys = flags::read_conf_keys()?;
             resume::job(dir, file.as_deref(), args.larger(), base_keys)?
         }
         (None, Some(file)) => {

@@ -419,7 +419,7 @@ fn total_estimate(job: &Job, preview: &Preview<'_>) -> Option<Estimate> {
     let blocks = job.experiment.blocks;
     let mut all = (preview.workloads.iter())
         .map(|w| estimate::estimate_workload(job, w.spec, &w.cells, blocks));
-    all.try_fold(Estimate::default(), |total, of_one| Some(total.plus(of_one?)))
+    all.try_fold(Estimate::default(), |total, one| Some(total.plus(one?)))
 }
 
 /// What the design can tell apart.

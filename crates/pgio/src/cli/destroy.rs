@@ -3,8 +3,8 @@
 use std::io::{self, IsTerminal};
 
 use super::exit::{Failure, Outcome, REFUSED};
-use super::flags::{ForDestroy, Source};
-use super::{connection, output};
+use super::flags::{self, ForDestroy, Source};
+use super::output;
 use crate::dataset::{self, lines, mark};
 use crate::experiment::admin::open_admin;
 use crate::experiment::state;
@@ -21,13 +21,13 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let keys = connection::read_keys(&args.source)?;
+    let keys = flags::read_keys(&args.source)?;
     let run_id = state::new_run_id();
-    let params = connection::params_of(&keys, &run_id)?;
-    connection::refuse_unfinished(&params)?;
+    let params = flags::params_of(&keys, &run_id)?;
+    flags::refuse_unfinished(&params)?;
     let (mut admin, found) = open_admin(&params, &run_id)?;
     server::check_database(&found, keys.layer.dbname.as_deref())?;
-    connection::refuse_other_runs(&mut admin, &found.info.database, &run_id)?;
+    flags::refuse_other_runs(&mut admin, &found.info.database, &run_id)?;
     let bytes = dataset::size(&mut admin).unwrap_or(0);
     let tables = mark::find(&mut admin)
         .map_or(0, |all| all.into_iter().filter(|named| named.mark.is_some()).count());
@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
     }
     // The answer may have taken a while.
-    connection::refuse_other_runs(&mut admin, &found.info.database, &run_id)?;
+    flags::refuse_other_runs(&mut admin, &found.info.database, &run_id)?;
     let destroyed = dataset::destroy(&mut admin)?;
     if destroyed.dropped.is_empty() {
         output::line("No pgio tables found.");

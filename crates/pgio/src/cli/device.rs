@@ -14,12 +14,12 @@ use super::progress::clock_text;
 use super::signals;
 use crate::experiment::state;
 use crate::host::Host;
+use crate::workload::device::bench::{Rounds, Step};
 use crate::workload::device::place::{Consent, Kind};
-use crate::workload::device::rounds::{Rounds, Step};
 use crate::workload::device::{self, Bench, Place};
 use pgio_report::analysis::device as analysis;
 use pgio_report::report::{device as report, json, text};
-use pgio_results::device::DeviceRecord;
+use pgio_results::model::DeviceRecord;
 use pgio_results::{Warning, store, units};
 
 #[derive(Debug, clap::Args)]

@@ -11,8 +11,8 @@ use pgio_results::{Check, CheckVerdict};
 use serde::Serialize;
 
 use super::exit::{Failure, Outcome, REFUSED, USAGE};
-use super::flags::{ForDoctor, Source};
-use super::{connection, jobs, output};
+use super::flags::{self, ForDoctor, Source};
+use super::{jobs, output};
 use crate::experiment::doctor::{Scope, Section, examine};
 
 #[derive(Debug, clap::Args)]
@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     let scope = match &args.experiment {
         Some(file) => Scope::from_experiment(&jobs::read(file)?, &mut output::warn)?,
-        None => Scope::from_keys(connection::read_keys(&args.source)?, &mut output::warn)?,
+        None => Scope::from_keys(flags::read_keys(&args.source)?, &mut output::warn)?,
     };
     let sections = examine(&scope);
     match args.format {

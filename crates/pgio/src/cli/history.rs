@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::exit::{Failure, Outcome, USAGE};
-use super::{connection, output};
+use super::{flags, output};
 use crate::archive;
 use crate::config::ConnectString;
 use crate::pg::words;
@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 /// Reads the runs of one experiment. Several without a choice are refused before any is read.
 fn stored(dsn: &ConnectString, wanted: Option<&str>) -> Result<Vec<Run>, Failure> {
-    let mut client = connection::results_database(dsn)?;
+    let mut client = flags::results_database(dsn)?;
     let known = archive::experiments(&mut client)?;
     let name = match (wanted, known.as_slice()) {
         (Some(wanted), all) if !all.iter().any(|(name, _)| name == wanted) => {

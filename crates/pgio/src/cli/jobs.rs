@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::exit::{FILES, Failure, INTERRUPTED, TRIAL, USAGE};
 use super::progress::Display;
-use super::{connection, output, signals};
+use super::{flags, output, signals};
 use crate::config::experiment::limits::FILE_BYTES;
 use crate::experiment::application::{self, Job, Run};
 use crate::experiment::event::Event;
@@ -20,7 +20,7 @@ pub(super) fn read(file: &Path) -> Result<Job, Failure> {
     read_with(file, &[])
 }
 
-/// With values from flags, which replace those of the file's keys of the same name.
+/// With values from flags, which replace the values of the file's keys of the same name.
 pub(super) fn read_with(file: &Path, flags: &[(&str, &str)]) -> Result<Job, Failure> {
     let shown = file.display().to_string();
     let mut text = files::read_text(file, FILE_BYTES)
@@ -38,7 +38,7 @@ pub(super) fn read_with(file: &Path, flags: &[(&str, &str)]) -> Result<Job, Fail
 
 /// Parses an experiment; ./pgio.conf provides keys that the text lacks.
 pub fn parse(text: &str, file: &str, stem: &str) -> Result<Job, Failure> {
-    Ok(Job::parse(text, file, stem, connection::read_conf_keys()?)?)
+    Ok(Job::parse(text, file, stem, flags::read_conf_keys()?)?)
 }
 
 /// Runs it and returns the result directory of each workload. `hear` receives the events as well.

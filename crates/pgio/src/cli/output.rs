@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::termios::tcgetwinsize;
 
-use crate::experiment::conflicts::InterruptedRun;
+use crate::experiment::admin::InterruptedRun;
 use pgio_results::Warning;
 
 /// Width of a terminal that does not report one.

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::cli::exit::FILES;
     use crate::experiment::application::scripted::{Measured, Scripted, experiment};
-    use crate::experiment::connection::ConnectionKeys;
+    use crate::experiment::target::ConnectionKeys;
     use benchmath::rng::SplitMix64;
 
     const CONDITIONS: [(&str, &str); 2] =
@@ -145,7 +145,7 @@ mod tests {
         }
         assert_eq!(planned(&full, &pilot, 0.2).unwrap(), shown, "pure");
         assert!(planned(&full, &pilot, 0.1).unwrap().contains("an effect exceeds 10 %"));
-        // The window may differ, but the noise is that of the pilot.
+        // The window may differ, but the noise is the pilot's.
         assert!(planned(&full.replace("200ms", "1s"), &pilot, 0.2).is_ok());
         let renamed = [CONDITIONS[0], ("off", CONDITIONS[1].1)];
         for (other, why) in [

@@ -10,10 +10,10 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::exit::{FILES, Failure, Outcome, TRIAL};
-use super::flags::{ForRun, Source};
+use super::flags::{self, ForRun, Source};
 use super::output::{self, Status};
 use super::progress::named_rate;
-use super::{connection, signals};
+use super::signals;
 use crate::config::nearest;
 use crate::config::resolve::Extent;
 use crate::experiment::application::single::{
@@ -59,7 +59,7 @@ fn tolerable(id: &str) -> Result<String, String> {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let keys = connection::read_keys(&args.source)?;
+    let keys = flags::read_keys(&args.source)?;
     let stop = signals::stop_on_signals()?;
     let mut tolerate = args.tolerate.clone();
     if !args.strict {

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use pgio_connect::Client;
 
 use super::exit::{FILES, Failure, Outcome};
-use super::flags::{ForSetup, Source};
+use super::flags::{self, ForSetup, Source};
 use super::output::{self, Status};
-use super::{connection, signals};
+use super::signals;
 use crate::config::LoadSettings;
 use crate::dataset::{DatasetError, LoadEvent, LoadSpec, LoadSummary, SpaceCheck, lines};
 use crate::experiment::admin::open_admin;
@@ -31,18 +31,18 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let keys = connection::read_keys(&args.source)?;
+    let keys = flags::read_keys(&args.source)?;
     let mut spec = slob::load_spec(&LoadSettings::resolve(keys.layer.clone())?);
     if args.no_space_check {
         spec.space = SpaceCheck::Off;
     }
     let run_id = state::new_run_id();
-    let params = connection::params_of(&keys, &run_id)?;
-    connection::refuse_unfinished(&params)?;
+    let params = flags::params_of(&keys, &run_id)?;
+    flags::refuse_unfinished(&params)?;
     let stop = signals::stop_on_signals()?;
     let (mut admin, found) = open_admin(&params, &run_id)?;
     server::check_database(&found, keys.layer.dbname.as_deref())?;
-    connection::refuse_other_runs(&mut admin, &found.info.database, &run_id)?;
+    flags::refuse_other_runs(&mut admin, &found.info.database, &run_id)?;
     output::warn_all(&found.warnings);
 
     output::line(&lines::job_info(&spec.scale, spec.tables));

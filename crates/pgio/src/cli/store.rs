@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use super::exit::Outcome;
-use super::{connection, output};
+use super::{flags, output};
 use crate::archive::{self, Record, StoreOutcome, schema};
 use crate::config::ConnectString;
 use pgio_results::Warning;
@@ -30,7 +30,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Outcome {
     let dirs = store::collection(&args.dirs)?;
-    let mut client = connection::results_database(&args.to)?;
+    let mut client = flags::results_database(&args.to)?;
     schema::prepare_to_write(&mut client)?;
     let (mut new, mut replaced, mut unchanged, mut kept, mut trials) = (0, 0, 0, 0, 0);
     for dir in &dirs {
@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args) -> Outcome {
             unchanged += 1;
             continue;
         }
-        let Some(record) = Record::of(&stored) else {
+        let Some(record) = Record::from_stored(&stored) else {
             output::warn(&Warning::new(
                 format!("{} is not stored", dir.display()),
                 "it has no trial",

@@ -11,11 +11,9 @@ mod axis;
 mod background;
 mod command;
 mod condition;
-mod drivers;
 mod factor;
 mod hosts;
 pub mod limits;
-mod metric;
 mod private;
 mod rules;
 mod screening;
@@ -31,14 +29,14 @@ use std::time::Duration;
 use toml::de::DeTable;
 
 use self::section::{Document, Section};
-use super::error::{ConfigError, nearest};
 use super::sections;
+use super::value::{ConfigError, nearest};
 
+pub use self::hosts::DriverKeys;
 pub use super::kinds::WorkloadKind;
 pub use axis::{AxisSpec, AxisValueSpec};
 pub use background::BackgroundSpec;
 pub use condition::{AA_SUFFIX, Condition, TreatmentSpec};
-pub use drivers::DriverKeys;
 pub use factor::FactorSpec;
 pub use hosts::HostSpec;
 pub use private::{PrivateTarget, RESERVED_NAMES, StandbyTarget, initdb_option_name};
@@ -147,7 +145,7 @@ pub fn parse(
         background,
         conditions,
         screening,
-        drivers: drivers::parse(&root)?,
+        drivers: hosts::parse_drivers(&root)?,
     };
     sweep::check_conditions(&root, &experiment)?;
     size::check(&head, &experiment)?;

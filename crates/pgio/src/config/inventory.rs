@@ -10,8 +10,8 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::error::ConfigError;
 use super::sections;
+use super::value::ConfigError;
 
 /// Sections that may have an inventory.
 const SECTIONS: [&str; 2] = ["hosts", "targets"];

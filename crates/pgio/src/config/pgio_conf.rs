@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::str::Chars;
 
-use super::error::{ConfigError, nearest};
 use super::keys::{KEYS, Key, Layer};
+use super::value::{ConfigError, nearest};
 use pgio_results::Warning;
 
 /// The original uses it for tracing.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use pgio_connect::{Client, Row};
 
 use super::error::DatasetError;
-use super::{destroy, mark, sql, verify};
+use super::{destroy, mark, verify};
 use crate::config::value::MAX_IDENTIFIER;
 use crate::pg::words::Shown;
 
@@ -109,7 +109,7 @@ pub fn describe(client: &mut Client, private: bool) -> Result<Database, DatasetE
 fn without_ending_sessions(client: &mut Client) -> Result<Row, pgio_connect::Error> {
     let begun = Instant::now();
     loop {
-        let row = client.query_one(sql::DATABASE, &[])?;
+        let row = client.query_one(super::DATABASE, &[])?;
         if row.try_get::<_, i64>("other_sessions")? == 0 || begun.elapsed() >= SESSION_EXIT {
             return Ok(row);
         }
@@ -122,9 +122,9 @@ fn check_foreign_objects(client: &mut Client, name: &str) -> Result<(), DatasetE
     let schema = verify::current_schema(client)?;
     let tables = mark::find(client).map_err(failed)?.into_iter().filter(|n| n.mark.is_some());
     let mut ours: Vec<String> =
-        tables.map(|n| sql::qualified(&schema, &n.part.to_string())).collect();
+        tables.map(|n| super::qualified(&schema, &n.part.to_string())).collect();
     ours.extend(destroy::workload_tables(client)?);
-    let rows = client.query(sql::FOREIGN_OBJECTS, &[&ours]).map_err(failed)?;
+    let rows = client.query(super::FOREIGN_OBJECTS, &[&ours]).map_err(failed)?;
     let Some(first) = rows.first() else { return Ok(()) };
     let all: i64 = first.try_get("all_of_them")?;
     let named: Result<Vec<Shown>, _> = rows.iter().map(|row| row.try_get("what")).collect();
@@ -143,10 +143,10 @@ fn check_foreign_objects(client: &mut Client, name: &str) -> Result<(), DatasetE
 /// Returns the options, depending on the columns that this server version has.
 fn options(columns: &serde_json::Value, encoding: &str, tablespace: &str) -> String {
     let text = |key: &str| columns[key].as_str();
-    let mut options = format!("ENCODING {}", sql::literal(encoding));
+    let mut options = format!("ENCODING {}", super::literal(encoding));
     let mut add = |key: &str, value: Option<&str>| {
         if let Some(value) = value {
-            options += &format!(" {key} {}", sql::literal(value));
+            options += &format!(" {key} {}", super::literal(value));
         }
     };
     add("LC_COLLATE", text("datcollate"));
@@ -167,12 +167,12 @@ fn options(columns: &serde_json::Value, encoding: &str, tablespace: &str) -> Str
         None => {}
     }
     let limit = columns["datconnlimit"].as_i64().unwrap_or(-1);
-    format!("{options} TABLESPACE {} CONNECTION LIMIT {limit}", sql::identifier(tablespace))
+    format!("{options} TABLESPACE {} CONNECTION LIMIT {limit}", super::identifier(tablespace))
 }
 
 fn settings(client: &mut Client, database: &str) -> Result<Vec<Setting>, DatasetError> {
     let failed = |e| DatasetError::from_pg("read", "the database's settings", e);
-    let rows = client.query(sql::DATABASE_SETTINGS, &[]).map_err(failed)?;
+    let rows = client.query(super::DATABASE_SETTINGS, &[]).map_err(failed)?;
     let setting = |r: &Row| -> Result<Setting, pgio_connect::Error> {
         let (role, name, value) = (r.try_get("role")?, r.try_get("name")?, r.try_get("value")?);
         Ok(Setting { role, name, value })
@@ -202,7 +202,7 @@ fn grants(
         return Ok(None);
     }
     let failed = |e| DatasetError::from_pg("read", "the database's privileges", e);
-    let rows = client.query(sql::DATABASE_GRANTS, &[]).map_err(failed)?;
+    let rows = client.query(super::DATABASE_GRANTS, &[]).map_err(failed)?;
     if rows.iter().any(|row| !row.try_get::<_, bool>("by_owner").unwrap_or(false)) {
         let why = "a role other than its owner granted privileges on it".to_owned();
         return Err(DatasetError::NotRecreatable { name: database.to_owned(), why });
@@ -221,9 +221,9 @@ fn grants(
 pub fn recreate(client: &mut Client, database: &Database) -> Result<(), DatasetError> {
     let name = &database.name;
     let failed = |doing: &'static str| move |e| DatasetError::from_pg(doing, name, e);
-    let quoted = sql::identifier(name);
-    let [new, old] = database.leftovers().map(|name| sql::identifier(&name));
-    let owner = sql::identifier(&database.owner);
+    let quoted = super::identifier(name);
+    let [new, old] = database.leftovers().map(|name| super::identifier(&name));
+    let owner = super::identifier(&database.owner);
     let options = &database.options;
     client
         .batch_execute(&format!("CREATE DATABASE {new} OWNER {owner} TEMPLATE template0 {options}"))
@@ -253,30 +253,31 @@ fn apply_attributes(
         transaction.query_one(SET_LOCALLY, &[&s.name, &s.value])?;
         let scope = match &s.role {
             None => format!("ALTER DATABASE {new}"),
-            Some(role) => format!("ALTER ROLE {} IN DATABASE {new}", sql::identifier(role)),
+            Some(role) => format!("ALTER ROLE {} IN DATABASE {new}", super::identifier(role)),
         };
         transaction
             .batch_execute(&format!("{scope} SET {} FROM CURRENT", setting_name(&s.name)))?;
         transaction.commit()?;
     }
     if let Some(grants) = &database.grants {
-        let owner = sql::identifier(&database.owner);
+        let owner = super::identifier(&database.owner);
         client.batch_execute(&format!(
             "REVOKE ALL ON DATABASE {new} FROM PUBLIC; REVOKE ALL ON DATABASE {new} FROM {owner}"
         ))?;
         for grant in grants {
-            client.batch_execute(&sql::fill(grant, &[("database", new)]))?;
+            client.batch_execute(&super::fill(grant, &[("database", new)]))?;
         }
     }
     if let Some(comment) = &database.comment {
-        client.batch_execute(&format!("COMMENT ON DATABASE {new} IS {}", sql::literal(comment)))?;
+        client
+            .batch_execute(&format!("COMMENT ON DATABASE {new} IS {}", super::literal(comment)))?;
     }
     Ok(())
 }
 
 /// Quotes the name of a setting; the dot of a custom setting must not be quoted.
 fn setting_name(name: &str) -> String {
-    name.split('.').map(sql::identifier).collect::<Vec<_>>().join(".")
+    name.split('.').map(super::identifier).collect::<Vec<_>>().join(".")
 }
 
 #[cfg(test)]
@@ -286,14 +287,14 @@ mod tests {
 
     #[test]
     fn options_depend_on_the_server_version() {
-        let of = |columns: serde_json::Value| options(&columns, "UTF8", "fast disk");
+        let clauses = |columns: serde_json::Value| options(&columns, "UTF8", "fast disk");
         let base = json!({"datcollate": "C", "datctype": "de_DE.UTF-8", "datconnlimit": 7});
         let with = |more: serde_json::Value| {
             let mut all = base.clone();
             all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            of(all)
+            clauses(all)
         };
-        insta::assert_snapshot!(of(base.clone()), @r#"ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'de_DE.UTF-8' TABLESPACE "fast disk" CONNECTION LIMIT 7"#);
+        insta::assert_snapshot!(clauses(base.clone()), @r#"ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'de_DE.UTF-8' TABLESPACE "fast disk" CONNECTION LIMIT 7"#);
         insta::assert_snapshot!(with(json!({"datlocprovider": "c"})), @r#"ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'de_DE.UTF-8' LOCALE_PROVIDER 'libc' TABLESPACE "fast disk" CONNECTION LIMIT 7"#);
         insta::assert_snapshot!(with(json!({"datlocprovider": "i", "daticulocale": "de", "daticurules": null})), @r#"ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'de_DE.UTF-8' LOCALE_PROVIDER 'icu' ICU_LOCALE 'de' TABLESPACE "fast disk" CONNECTION LIMIT 7"#);
         insta::assert_snapshot!(with(json!({"datlocprovider": "b", "datlocale": "C.UTF-8"})), @r#"ENCODING 'UTF8' LC_COLLATE 'C' LC_CTYPE 'de_DE.UTF-8' LOCALE_PROVIDER 'builtin' BUILTIN_LOCALE 'C.UTF-8' TABLESPACE "fast disk" CONNECTION LIMIT 7"#);

@@ -8,7 +8,7 @@ use pgio_connect::Client;
 
 use super::error::DatasetError;
 use super::mark;
-use super::{sql, verify};
+use super::verify;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DestroySummary {
@@ -58,10 +58,10 @@ pub(super) fn drop_tables(
     for chunk in names.chunks(TABLES_PER_TRANSACTION) {
         let failed = |name| move |e| DatasetError::from_pg("drop", name, e);
         let mut transaction = client.transaction().map_err(failed(&chunk[0]))?;
-        transaction.batch_execute(sql::LOCK_TIMEOUT).map_err(failed(&chunk[0]))?;
+        transaction.batch_execute(super::LOCK_TIMEOUT).map_err(failed(&chunk[0]))?;
         for name in chunk {
-            let table = sql::qualified(schema, name);
-            let statement = sql::fill(sql::DROP_TABLE, &[("table", &table)]);
+            let table = super::qualified(schema, name);
+            let statement = super::fill(super::DROP_TABLE, &[("table", &table)]);
             transaction.batch_execute(&statement).map_err(failed(name))?;
         }
         transaction.commit().map_err(failed(&chunk[0]))?;
@@ -80,8 +80,8 @@ fn drop_named(
 ) -> Result<(), DatasetError> {
     let failed = |e| DatasetError::from_pg("drop", name, e);
     let mut transaction = client.transaction().map_err(failed)?;
-    transaction.batch_execute(sql::LOCK_TIMEOUT).map_err(failed)?;
-    transaction.batch_execute(&sql::fill(statement, &[(placeholder, quoted)])).map_err(failed)?;
+    transaction.batch_execute(super::LOCK_TIMEOUT).map_err(failed)?;
+    transaction.batch_execute(&super::fill(statement, &[(placeholder, quoted)])).map_err(failed)?;
     transaction.commit().map_err(failed)
 }
 
@@ -106,13 +106,13 @@ struct Helper {
 
 fn helpers(client: &mut Client) -> Result<Vec<Helper>, DatasetError> {
     let rows = client
-        .query(sql::HELPERS, &[])
+        .query(super::HELPERS, &[])
         .map_err(|e| DatasetError::from_pg("find", "the workload's objects", e))?;
     let helper = |row: &pgio_connect::Row| -> Result<Helper, DatasetError> {
         let (statement, placeholder) = match row.try_get("kind")? {
-            "table" => (sql::DROP_TABLE, "table"),
-            "schema" => (sql::DROP_SCHEMA, "schema"),
-            _ => (sql::DROP_ROUTINE, "routine"),
+            "table" => (super::DROP_TABLE, "table"),
+            "schema" => (super::DROP_SCHEMA, "schema"),
+            _ => (super::DROP_ROUTINE, "routine"),
         };
         let comment: Option<&str> = row.try_get("comment")?;
         let marked = comment.is_some_and(mark::is_workload_comment);
@@ -129,11 +129,11 @@ pub(super) fn with_lock<T>(
     work: impl FnOnce(&mut Client) -> Result<T, DatasetError>,
 ) -> Result<T, DatasetError> {
     let failed = |e| DatasetError::from_pg("lock", "the data set", e);
-    if !admin.query_one(sql::LOCK, &[]).map_err(failed)?.try_get::<_, bool>(0)? {
+    if !admin.query_one(super::LOCK, &[]).map_err(failed)?.try_get::<_, bool>(0)? {
         return Err(DatasetError::Busy);
     }
     let result = work(admin);
     // This fails only if the connection is lost, which also releases the lock.
-    let _ = admin.query_one(sql::UNLOCK, &[]);
+    let _ = admin.query_one(super::UNLOCK, &[]);
     result
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use pgio_connect::SqlState;
 
-use crate::pg::trust::Untrusted;
+use crate::pg::session::Untrusted;
 use crate::pg::words;
 use pgio_results::units::human;
 

@@ -1,6 +1,6 @@
 //! The lines that the original's setup prints, verbatim, and a few additional ones.
 //!
-//! Existing scripts depend on these lines. This module formats text, that of the sizes from the server; it must not
+//! Existing scripts depend on these lines. This module formats text, sizes included, from the server; it must not
 //! measure or print. The "Waiting for batch" lines have the counts and the order of the original ([`Batches`]),
 //! although pgio starts a table as soon as a stream is free instead of batch by batch.
 
@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::error::DatasetError;
 use super::mark::Part;
-use super::sql;
 use crate::pg::words::Shown;
 use pgio_connect::Client;
 use pgio_results::units::human;
@@ -130,7 +129,7 @@ pub fn progress(done: u64, total: u64, elapsed: Duration) -> String {
 /// in psql, with which the original writes this file. Existing scripts parse it; pgio does not need psql.
 pub fn table_sizes(client: &mut Client) -> Result<String, DatasetError> {
     let rows = client
-        .query(sql::TABLE_SIZES, &[])
+        .query(super::TABLE_SIZES, &[])
         .map_err(|e| DatasetError::from_pg("read", "the sizes of tables", e))?;
     let cell = |row: &pgio_connect::Row, at| -> Result<String, DatasetError> {
         Ok(row.try_get::<_, Option<Shown>>(at)?.map_or_else(String::new, String::from))

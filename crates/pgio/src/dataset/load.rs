@@ -4,12 +4,9 @@
 //! caller's connection only coordinates: it makes the checks before the load, cancels running
 //! statements if the load stops or fails, and drops surplus tables of an earlier load at the end.
 //!
-//! Next: `preflight` (checks), `stream` (one table), `rows` (row encoding).
+//! Next: `stream`, which loads one table.
 
-mod preflight;
-mod rows;
-mod stream;
-
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
@@ -17,17 +14,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pgio_connect::Client;
+use pgio_results::Warning;
+use pgio_results::units::BLOCK_BYTES;
 
-use self::preflight::{Preflight, check as check_server};
-use self::stream::{Shared, StreamError, load_part, prepare};
 use super::destroy::with_lock;
 use super::error::DatasetError;
 use super::lines::Batches;
-use super::mark::Part;
+use super::mark::{self, Named, Part};
 use super::plan::LoadSpec;
-use super::{space, sql};
+use super::space;
+use super::stream::{Shared, StreamError, load_part, prepare};
 use crate::host::stop::Stop;
-use pgio_results::Warning;
+use crate::pg::session::{Owners, find_untrusted};
+use crate::pg::words::ServerPath;
 
 /// Interval of progress reports and of checks of the stop flag.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
@@ -242,7 +241,7 @@ fn load_parts(
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             // Without the privilege, the load is only slower.
-            waking = waking && admin.batch_execute(sql::WAKE_WAL_WRITER).is_ok();
+            waking = waking && admin.batch_execute(super::WAKE_WAL_WRITER).is_ok();
             if last_tick.elapsed() < PROGRESS_INTERVAL {
                 continue;
             }
@@ -306,7 +305,7 @@ fn run_stream(
     let mut client = connect()?;
     prepare(&mut client)?;
     let id = client
-        .query_one(sql::SESSION_ID, &[])
+        .query_one(super::SESSION_ID, &[])
         .map_err(|e| DatasetError::from_pg("set up", "a session", e))?;
     let id = id.try_get("pid").and_then(|pid| Ok((pid, id.try_get("started")?)));
     let (pid, started) = id.map_err(DatasetError::from)?;
@@ -326,14 +325,14 @@ fn run_stream(
 fn cancel(admin: &mut Client, queue: &Queue<'_>) {
     // If this fails, the streams still end, but later.
     let sessions = queue.sessions();
-    let _ = admin.query(sql::CANCEL, &[&sessions.pids, &sessions.started]);
+    let _ = admin.query(super::CANCEL, &[&sessions.pids, &sessions.started]);
 }
 
 /// Waits until the sessions have ended: a server process exits shortly after its connection is closed.
 fn wait_for_sessions(admin: &mut Client, queue: &Queue<'_>) {
     let sessions = queue.sessions();
     for _ in 0..100 {
-        match admin.query_one(sql::RUNNING, &[&sessions.pids, &sessions.started]) {
+        match admin.query_one(super::RUNNING, &[&sessions.pids, &sessions.started]) {
             Ok(row) if row.try_get::<_, i64>(0).is_ok_and(|n| n > 0) => {
                 thread::sleep(Duration::from_millis(10));
             }
@@ -351,4 +350,127 @@ fn drop_surplus(
     let names: Vec<String> = surplus.map(|part| part.to_string()).collect();
     super::destroy::drop_tables(admin, &preflight.schema, &names)?;
     Ok(names)
+}
+
+/// The state of the server before a load.
+#[derive(Debug)]
+struct Preflight {
+    schema: String,
+    tablespace: String,
+    /// Empty for a tablespace in the data directory.
+    tablespace_location: PathBuf,
+    /// Marked tables of an earlier load.
+    existing: Vec<Named>,
+}
+
+fn check_server(client: &mut Client, spec: &LoadSpec) -> Result<Preflight, DatasetError> {
+    let row = client
+        .query_one(super::PREFLIGHT, &[&spec.tablespace])
+        .map_err(|e| DatasetError::from_pg("inspect", "the server", e))?;
+    let schema: Option<String> = row.try_get("schema")?;
+    let role: String = row.try_get("role")?;
+    let tablespace: String = row.try_get("tablespace")?;
+    let block_size: i32 = row.try_get("block_size")?;
+
+    if row.try_get("in_recovery")? {
+        return Err(DatasetError::ReadOnly);
+    }
+    if i64::from(block_size) != BLOCK_BYTES as i64 {
+        return Err(DatasetError::BlockSize(block_size));
+    }
+    let schema = schema.ok_or(DatasetError::NoSchema)?;
+    if !row.try_get::<_, bool>("tablespace_exists")? {
+        return Err(DatasetError::NoTablespace(tablespace));
+    }
+    let untrusted = find_untrusted(client, &schema, &[], Owners::Trusted)
+        .map_err(|e| DatasetError::from_pg("inspect", "the schema", e))?;
+    if let Some(untrusted) = untrusted {
+        return Err(DatasetError::Untrusted(untrusted));
+    }
+    let named = mark::find(client).map_err(|e| DatasetError::from_pg("find", "the data set", e))?;
+    let existing = replaceable(named, spec, &schema, &role)?;
+    if !row.try_get::<_, bool>("may_create")? {
+        return Err(DatasetError::NoCreate { schema, role });
+    }
+    if !row.try_get::<_, bool>("tablespace_usable")? {
+        return Err(DatasetError::TablespacePrivilege { tablespace, role });
+    }
+    let ServerPath(tablespace_location) = row.try_get("tablespace_location")?;
+    Ok(Preflight { schema, tablespace, tablespace_location, existing })
+}
+
+/// Returns the marked tables that this load replaces or drops. Tables with other names are not checked.
+fn replaceable(
+    named: Vec<Named>,
+    spec: &LoadSpec,
+    schema: &str,
+    role: &str,
+) -> Result<Vec<Named>, DatasetError> {
+    let mut existing = Vec::new();
+    for found in named {
+        let needed = spec.includes(found.part);
+        // Nothing reads pgio_base, so a base table of another load is harmless.
+        let surplus = !needed && found.part != Part::Base;
+        let (schema, name) = (schema.to_owned(), found.part.to_string());
+        match found.mark {
+            None if needed => return Err(DatasetError::NotOurs { schema, name }),
+            Some(_) if (needed || surplus) && !found.owned => {
+                let (owner, role) = (found.owner, role.to_owned());
+                return Err(DatasetError::NotOwner { schema, name, owner, role });
+            }
+            Some(_) if needed || surplus => existing.push(found),
+            _ => {}
+        }
+    }
+    Ok(existing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::plan::SpaceCheck;
+    use pgio_results::units::Layout;
+
+    fn spec(tables: u32, base_table: bool) -> LoadSpec {
+        LoadSpec {
+            tables,
+            streams: 1,
+            scale: "8M".to_owned(),
+            blocks: 1024,
+            seed: 1,
+            base_table,
+            tablespace: None,
+            layout: Layout::default(),
+            scan: None,
+            space: SpaceCheck::Required,
+        }
+    }
+
+    fn named(part: Part, marked: bool, owned: bool) -> Named {
+        let mark = marked.then(|| spec(9, true).mark(part));
+        Named { part, mark, owner: "ada".into(), owned, bytes: 1 }
+    }
+
+    #[test]
+    fn only_required_names_must_be_marked() {
+        let unmarked = || vec![named(Part::Base, false, true), named(Part::Table(3), false, true)];
+        let refused =
+            |tables, base| replaceable(unmarked(), &spec(tables, base), "s", "r").is_err();
+        assert!(!refused(2, false));
+        assert!(refused(2, true));
+        assert!(refused(3, false));
+    }
+
+    #[test]
+    fn surplus_tables_are_found_and_must_be_owned() {
+        let found = vec![named(Part::Base, true, true), named(Part::Table(7), true, true)];
+        let existing = replaceable(found, &spec(2, false), "s", "r").unwrap();
+        assert_eq!(existing.iter().map(|n| n.part).collect::<Vec<_>>(), [Part::Table(7)]);
+        // A scan table that is not requested would belong to another load.
+        let found = vec![named(Part::Scan, true, true)];
+        assert_eq!(replaceable(found, &spec(2, false), "s", "r").unwrap().len(), 1);
+        let others = vec![named(Part::Table(7), true, false)];
+        let error = replaceable(others, &spec(2, false), "s", "r").unwrap_err();
+        assert!(matches!(error, DatasetError::NotOwner { owner, .. } if owner == "ada"));
+    }
 }

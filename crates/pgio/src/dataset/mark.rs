@@ -9,8 +9,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use pgio_connect::Client;
-
-use super::sql;
 use pgio_results::units::{Filler, Layout};
 
 /// Version of the tables and of the mark; a run refuses a newer version. Up to version 2, all tables had
@@ -120,7 +118,7 @@ impl Mark {
     }
 }
 
-/// Returns whether a comment is that of a workload's table.
+/// Returns whether a comment marks a workload's table.
 pub(super) fn is_workload_comment(comment: &str) -> bool {
     comment.starts_with(WORKLOAD_COMMENT.0) && comment.ends_with(WORKLOAD_COMMENT.1)
 }
@@ -159,7 +157,7 @@ pub struct Named {
 
 /// Returns all such objects, tables in the order of their numbers.
 pub fn find(client: &mut Client) -> Result<Vec<Named>, pgio_connect::Error> {
-    let rows = client.query(sql::NAMED, &[])?;
+    let rows = client.query(super::NAMED, &[])?;
     // pgio never creates a table with a number beyond u32, so ignore it.
     let named = rows.iter().map(|row| {
         let Some(part) = Part::from_name(row.try_get("name")?) else { return Ok(None) };
@@ -228,7 +226,7 @@ mod tests {
             @"pgio data set: version=3 scale=200M blocks=25600 table=1 tables=4 seed=42 filler=plain filler_width=1024 fillfactor=10 unlogged=false (made by pgio setup, removed by pgio destroy)"
         );
         assert!([COMMIT_TABLE, SLOB_TABLE].into_iter().all(is_workload_comment));
-        assert!(sql::HELPERS.contains(COMMAND_SCHEMA));
+        assert!(super::super::HELPERS.contains(COMMAND_SCHEMA));
         assert!(!is_workload_comment("pgio commit workload"));
     }
 

@@ -10,16 +10,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use pgio_connect::Client;
-
-use super::error::DatasetError;
-use super::mark::{Named, Part};
-use super::plan::{LoadSpec, SpaceCheck};
-use super::sql;
-use crate::host::mountinfo;
-use crate::pg::words::ServerPath;
 use pgio_results::Warning;
 use pgio_results::files::Directory;
 use pgio_results::units::human;
+use serde::{Deserialize, Serialize};
+
+use super::error::DatasetError;
+use super::mark::{self, Named, Part};
+use super::plan::{LoadSpec, SpaceCheck};
+use crate::host::storage;
+use crate::pg::session::is_trusted;
+use crate::pg::words::ServerPath;
 
 /// Settings that determine how much WAL the server keeps.
 #[derive(Debug, Clone, Copy)]
@@ -98,7 +99,7 @@ pub(super) fn check(
     existing: &[Named],
 ) -> Result<Vec<Warning>, DatasetError> {
     let row = client
-        .query_one(sql::SERVER_DIRECTORIES, &[])
+        .query_one(super::SERVER_DIRECTORIES, &[])
         .map_err(|e| DatasetError::from_pg("find", "the server's directories", e))?;
     let retention = WalRetention {
         minimal: row.try_get::<_, &str>("wal_level")? == "minimal",
@@ -197,9 +198,7 @@ impl Server {
             Err(_) => false,
         }
     }
-}
 
-impl Server {
     fn has_backend_here(&self) -> bool {
         // Whatever their program is called, the processes of a server call themselves so.
         let line = std::fs::read(format!("/proc/{}/cmdline", self.backend));
@@ -242,9 +241,77 @@ fn mount_point_above(path: &Path) -> io::Result<PathBuf> {
         Ok(rest) => canonical.join(rest),
         Err(_) => canonical,
     };
-    let mounts = mountinfo::parse(&std::fs::read_to_string("/proc/self/mountinfo")?);
-    let mount = mountinfo::containing(&mounts, &whole).ok_or(io::ErrorKind::NotFound)?;
+    let mounts = storage::parse_mounts(&std::fs::read_to_string("/proc/self/mountinfo")?);
+    let mount = storage::containing(&mounts, &whole).ok_or(io::ErrorKind::NotFound)?;
     Ok(PathBuf::from(&mount.mount_point))
+}
+
+// The tablespaces of a data set's tables and indexes, and moving them. ALTER ... SET TABLESPACE copies the files and
+// does not change rows. This module returns only tables with the mark, and their indexes.
+
+/// A table of the data set, or an index of one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Relation {
+    pub schema: String,
+    pub name: String,
+    pub is_index: bool,
+    /// The tablespace at the time of the query.
+    pub tablespace: String,
+    #[serde(skip)]
+    pub bytes: u64,
+}
+
+impl Relation {
+    fn title(&self) -> String {
+        super::qualified(&self.schema, &self.name)
+    }
+}
+
+/// Returns the relations in the schema of the session; empty if there is no data set.
+pub fn relations(client: &mut Client) -> Result<Vec<Relation>, DatasetError> {
+    let failed = |e| DatasetError::from_pg("find", "the data set", e);
+    let marked = mark::find(client).map_err(failed)?.into_iter().filter(|n| n.mark.is_some());
+    let names: Vec<String> = marked.map(|n| n.part.to_string()).collect();
+    let query = super::fill(super::RELATIONS, &[("trusted", &is_trusted("t.relowner"))]);
+    let rows = client.query(&query, &[&names]).map_err(failed)?;
+    let relation = |row: &pgio_connect::Row| {
+        Ok(Relation {
+            schema: row.try_get("schema")?,
+            name: row.try_get("name")?,
+            is_index: row.try_get("is_index")?,
+            tablespace: row.try_get("tablespace")?,
+            bytes: row.try_get::<_, i64>("bytes")?.unsigned_abs(),
+        })
+    };
+    rows.iter().map(relation).collect::<Result<_, _>>().map_err(failed)
+}
+
+/// Returns the current tablespace; `None` if the relation no longer exists, for example after another
+/// load.
+pub fn tablespace_of(
+    client: &mut Client,
+    relation: &Relation,
+) -> Result<Option<String>, DatasetError> {
+    client
+        .query_opt(super::TABLESPACE_OF, &[&relation.schema, &relation.name])
+        .and_then(|row| row.map(|row| row.try_get(0)).transpose())
+        .map_err(|e| DatasetError::from_pg("find", &relation.title(), e))
+}
+
+/// Moves a relation to a tablespace. Waits only a few seconds for locks of other sessions.
+pub fn move_to(
+    client: &mut Client,
+    relation: &Relation,
+    tablespace: &str,
+) -> Result<(), DatasetError> {
+    let kind = if relation.is_index { "INDEX" } else { "TABLE" };
+    let title = relation.title();
+    let values = [("kind", kind), ("name", &title), ("tablespace", &super::identifier(tablespace))];
+    let failed = |e| DatasetError::from_pg("move", &title, e);
+    let mut transaction = client.transaction().map_err(failed)?;
+    transaction.batch_execute(super::LOCK_TIMEOUT).map_err(failed)?;
+    transaction.batch_execute(&super::fill(super::SET_TABLESPACE, &values)).map_err(failed)?;
+    transaction.commit().map_err(failed)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use pgio_connect::Client;
 use super::error::DatasetError;
 use super::mark::Part;
 use super::plan::LoadSpec;
-use super::{sql, verify};
+use super::verify;
 use crate::host::stop::Stop;
 use crate::pg::words::Shown;
 use pgio_results::Warning;
@@ -81,7 +81,7 @@ pub fn vacuum(
             if stop.requested() {
                 return Ok(());
             }
-            let qualified = sql::qualified(&schema, &table);
+            let qualified = super::qualified(&schema, &table);
             let failed = |e| DatasetError::from_pg("vacuum", &table, e);
             // One statement per table, because VACUUM cannot run in a transaction.
             client.batch_execute(&format!("VACUUM (TRUNCATE off) {qualified}")).map_err(failed)?;

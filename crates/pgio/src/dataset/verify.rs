@@ -8,9 +8,8 @@ use pgio_connect::Client;
 use super::error::DatasetError;
 use super::mark::{self, Mark, Part, VERSION};
 use super::plan::{LoadSpec, SpaceCheck};
-use super::sql;
 use crate::config::Layer;
-use crate::pg::trust::{Owners, find_untrusted};
+use crate::pg::session::{Owners, find_untrusted};
 use crate::pg::words::Shown;
 use pgio_results::Warning;
 use pgio_results::units::{Layout, Scale, human};
@@ -103,7 +102,7 @@ pub fn check_for_run(
     let schema = current_schema(client)?;
     let requested = i32::try_from(tables).unwrap_or(i32::MAX);
     let rows = client
-        .query(sql::TABLE_STATE, &[&requested])
+        .query(super::TABLE_STATE, &[&requested])
         .map_err(|e| DatasetError::from_pg("inspect", "the data set", e))?;
     let states = rows.iter().map(|row| -> Result<_, DatasetError> {
         let Some(part) = Part::from_name(row.try_get("name")?) else { return Ok(None) };
@@ -171,7 +170,7 @@ pub fn loaded_spec(client: &mut Client) -> Result<Option<LoadSpec>, DatasetError
     let Some(mark) = mark_of(Part::Table(1)) else { return Ok(None) };
     let scan = mark_of(Part::Scan).and_then(|mark| Scale::from_blocks(mark.blocks).ok());
     let tablespace =
-        client.query_one(sql::TABLESPACE_OF_TABLES, &[]).and_then(|row| row.try_get(0));
+        client.query_one(super::TABLESPACE_OF_TABLES, &[]).and_then(|row| row.try_get(0));
     let tablespace = tablespace.map_err(failed)?;
     Ok(Some(LoadSpec {
         tables: mark.tables,
@@ -200,9 +199,9 @@ pub fn size(client: &mut Client) -> Result<u64, pgio_connect::Error> {
 /// Counts the rows by reading the whole table.
 pub fn count_rows(client: &mut Client, part: Part) -> Result<u64, DatasetError> {
     let name = part.to_string();
-    let table = sql::qualified(&current_schema(client)?, &name);
+    let table = super::qualified(&current_schema(client)?, &name);
     let row = client
-        .query_one(&sql::fill(sql::COUNT_ROWS, &[("table", &table)]), &[])
+        .query_one(&super::fill(super::COUNT_ROWS, &[("table", &table)]), &[])
         .map_err(|e| DatasetError::from_pg("count", &name, e))?;
     Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
 }

@@ -9,7 +9,7 @@
 //!
 //! [`single`] runs one trial without a file.
 //!
-//! `inventory` runs the commands that print the nodes of a fleet.
+//! `job` also runs the commands that print the nodes of a fleet.
 //!
 //! Prints nothing and knows no exit code: events go to an observer, errors are enums (`error`). Next: `perform`.
 
@@ -19,12 +19,10 @@ pub mod drivers;
 pub mod error;
 pub mod estimate;
 mod file_changes;
-mod inventory;
 mod job;
 #[cfg(test)]
 mod loop_tests;
 mod manifest;
-mod measurable;
 mod perform;
 pub mod pilot;
 mod preview;
@@ -39,8 +37,7 @@ mod workload_run;
 mod workloads;
 
 pub use self::file_changes::BlockLimits;
-pub use self::inventory::with_nodes;
-pub use self::job::{Job, JobError, with_number, with_value};
+pub use self::job::{Job, JobError, with_nodes, with_number, with_value};
 pub use self::perform::{Run, Start, perform};
 pub use self::preview::{
     ConditionChange, PlanNote, PlannedChange, Preview, WorkloadPreview, preview,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::admin::open_admin_anywhere;
 use super::background_work::{Log, Report, Work};
-use super::error::LiveError;
+use super::live::LiveError;
 use super::trial::{OutputFiles, full_output, output_files};
 use crate::config::experiment::BackgroundSpec;
 use crate::config::resolve::Extent;

@@ -2,7 +2,7 @@
 //!
 //! Lengths are tried from the shortest to the longest. Each is tried in parts; after each part, the effect in
 //! the second halves of the slices is compared with that in the first, the rate of the slices after each
-//! condition with that of the others, and the effect in all slices with that in slices which follow their own
+//! condition with the effect of the others, and the effect in all slices with the effect in slices which follow their own
 //! settings. A difference beyond the limit rejects the length. A length is
 //! taken when all differences are known to lie within the limit, or when its parts are over without
 //! a contradiction; then every block goes on asking. All lengths together take at most a share of the
@@ -25,7 +25,7 @@ pub(super) const FIRST_WITH_STANDBY: Duration = Duration::from_millis(500);
 const MIN_SLICES: u32 = 4;
 /// The experiment's counted time divided by this is the limit of a calibration, for all lengths together.
 const BUDGET_DIVISOR: u32 = 8;
-/// A length is tried in at most this many parts; those of the first length take half of the time.
+/// A length is tried in at most this many parts; the parts of the first length take half of the time.
 const MAX_PARTS: u32 = 6;
 /// A length that nothing contradicts is taken only after this many parts.
 const MIN_PARTS: u32 = 2;
@@ -124,7 +124,7 @@ pub(super) fn calibrate<E>(
             let part = run(slice, part_time, number)?;
             let is_too_short = part.is_too_short(slice);
             for (all, new) in slices.iter_mut().zip(part.slices) {
-                // The condition before a part's first slice is unknown, not that of the part before.
+                // The condition before a part's first slice is unknown, not the last of the part before.
                 all.extend(new);
             }
             if is_too_short {

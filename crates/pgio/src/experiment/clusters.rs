@@ -107,7 +107,7 @@ struct Note {
     _lock: LockedFile,
 }
 
-/// The notes except those of clusters that are being made.
+/// The notes except for clusters that are being made.
 fn noted(own: &OwnDir, wait: Duration) -> Result<Vec<Note>, OwnDirError> {
     let mut all = Vec::new();
     for name in own.names(EXTENSION)? {

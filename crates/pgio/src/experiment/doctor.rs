@@ -7,13 +7,10 @@
 //! One file per subject, in one shape: it gathers facts first; each check is a function of the facts.
 //! Prints nothing. Next: `cli::doctor` shows the sections.
 
-mod data;
 mod machine;
 mod server;
-mod settings;
 mod storage;
 mod subject;
-mod surroundings;
 
 use std::sync::Arc;
 
@@ -28,7 +25,7 @@ use pgio_results::Check;
 /// second for each machine.
 pub fn examine(scope: &Scope) -> Vec<Section> {
     let (machines, hosts) = machine::sections(&scope.hosts);
-    let mut sections = vec![surroundings::section()];
+    let mut sections = vec![machine::surroundings()];
     sections.extend(machines);
     sections.extend(commands(&scope.commands, &hosts));
     sections.extend(scope.subjects.iter().map(|subject| server::section(subject, &hosts)));

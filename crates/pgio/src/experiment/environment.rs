@@ -10,9 +10,9 @@ use pgio_connect::Client;
 
 use super::state;
 use crate::host::Host;
-use crate::pg::server::{Server, system_identifier};
+use crate::pg::server::{self, Server, system_identifier};
+use crate::pg::values;
 use crate::pg::words::Shown;
-use crate::pg::{clock, secrets};
 use crate::telemetry::{Standbys, TelemetrySources};
 use crate::treatment::ballast::huge_pages;
 use crate::treatment::journal;
@@ -68,7 +68,7 @@ pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String>
             found.insert(fact::setting(name), value);
         }
     }
-    if clock::reading(admin).is_some_and(|cost| cost >= clock::SLOW_CLOCK) {
+    if server::clock_reading(admin).is_some_and(|cost| cost >= server::SLOW_CLOCK) {
         found.insert(fact::SLOW_CLOCK.to_owned(), "yes".to_owned());
     }
     for (key, path) in
@@ -106,14 +106,14 @@ const NON_DEFAULT_SETTINGS: &str = include_str!("sql/non_default_settings.sql");
 
 /// Reads the server's non-default settings.
 pub fn read_settings(admin: &mut Client) -> Result<BTreeMap<String, String>, pgio_connect::Error> {
-    let rows = admin.query(NON_DEFAULT_SETTINGS, &[&secrets::WORDS.join("|")])?;
+    let rows = admin.query(NON_DEFAULT_SETTINGS, &[&values::WORDS.join("|")])?;
     let setting = |row: &pgio_connect::Row| {
         Ok((fact::setting(row.try_get(0)?), row.try_get::<_, Shown>(1)?.into()))
     };
     rows.iter().map(setting).collect()
 }
 
-/// Reads the facts of the server's host and, before the window, also those of standbys.
+/// Reads the facts of the server's host and, before the window, also the facts of standbys.
 pub fn read_host(
     sources: Option<&TelemetrySources>,
     standbys: Standbys,

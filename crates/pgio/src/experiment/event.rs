@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::conflicts::InterruptedRun;
+use super::admin::InterruptedRun;
 use super::pace::Pace;
 use super::plan::Planned;
 use super::run::Decision;
@@ -13,7 +13,7 @@ use crate::config::experiment::WorkloadSpec;
 use crate::dataset::LoadEvent;
 use crate::pg::private;
 use crate::workload::Progress;
-use pgio_report::analysis::width::Width;
+use pgio_report::analysis::resolution::Width;
 use pgio_results::model::{Trial, Warning};
 use pgio_results::store::{Calibration, StoredExperiment};
 
@@ -39,7 +39,7 @@ pub enum Event<'a> {
     WorkloadEnds {
         dir: &'a Path,
     },
-    /// A trial begins, or those of a woven window.
+    /// A trial begins, or all trials of a woven window.
     Begins {
         planned: &'a [Planned],
         condition: &'a str,

@@ -1,6 +1,6 @@
 //! Decides by the analysis which trials must not count.
 //!
-//! `analysis::width` computes the intervals. The verdicts are those of the analysis, so that the loop never repeats a trial that the report
+//! `analysis::width` computes the intervals. The verdicts are the analysis's, so that the loop never repeats a trial that the report
 //! counts, or the reverse. Each trial is added once; judging a block takes the time of its own
 //! trials, however many preceded it.
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::run::{Invalid, StoredAttempts};
 use pgio_report::analysis::cross::Across;
-use pgio_report::analysis::width::Width;
+use pgio_report::analysis::resolution::Width;
 use pgio_results::model::{Check, CheckVerdict, Outcome, Trial};
 use pgio_results::store::{Manifest, StoredExperiment};
 use pgio_results::sweep::Cell;
@@ -169,8 +169,8 @@ mod tests {
     use super::*;
     use crate::rng::SplitMix64;
     use pgio_report::analysis::ALPHA;
+    use pgio_report::analysis::resolution::half_width;
     use pgio_report::analysis::test_support::{experiment, trial};
-    use pgio_report::analysis::width::half_width;
     use pgio_results::sweep::Point;
 
     fn attempt(condition: &str, block: u32, attempt: u32, check: Option<Check>) -> Trial {

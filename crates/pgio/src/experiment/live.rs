@@ -1,7 +1,7 @@
 //! The runner on real servers: targets, treatments, journal and store of an experiment.
 //!
-//! Next: [`check`] prepares the cells; `forcing` applies conditions; `joint` runs those of several servers; `calibrate`
-//! chooses the length of woven slices; `session` renews admin sessions; `workload_tables` journals and drops tables
+//! Next: [`check`] prepares the cells; `forcing` applies conditions; `joint` runs cells of several servers; `calibrate`
+//! chooses the length of woven slices; `session` renews admin sessions, and journals and drops tables
 //! of the workloads.
 
 mod calibrate;
@@ -9,18 +9,20 @@ mod check;
 mod forcing;
 mod joint;
 mod session;
-mod workload_tables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use self::check::{CheckedCells, LiveCell, check, touched, touched_before_check};
-pub use self::forcing::FurtherServers;
+use pgio_connect::{ConnectError, interrupt};
+use pgio_results::Warning;
+use pgio_results::change::Change;
+use pgio_results::model::{Outcome, Trial};
+use pgio_results::store::StoreError;
+
 use self::session::{Controlled, context, renew_session};
 use super::admin::beside_warning;
 use super::background::{Background, Neighbor, RunningBackground, WindowStart};
-use super::error::LiveError;
 use super::event::Event;
 use super::plan::{Planned, trial_seed};
 use super::reset::{self, ResetEvent};
@@ -29,15 +31,17 @@ use super::run::{Decision, Invalid, Runner};
 use super::target::{ResetPlan, Target};
 use super::trial::{self, Request, WovenBlock};
 use crate::config::experiment::HostSpec;
+use crate::dataset::DatasetError;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
+use crate::pg::leftovers::LiveRun;
+use crate::pg::server::ServerError;
 use crate::treatment::journal::Journal;
 use crate::treatment::{self, InForce, Resource, TreatmentError};
-use crate::workload::Generator;
-use pgio_connect::interrupt;
-use pgio_results::Warning;
-use pgio_results::change::Change;
-use pgio_results::model::{Outcome, Trial};
+use crate::workload::{EngineError, Generator};
+
+pub use self::check::{CheckedCells, LiveCell, check, touched, touched_before_check};
+pub use self::forcing::FurtherServers;
 
 /// An experiment on real servers.
 pub struct Live<'a> {
@@ -108,24 +112,13 @@ impl Live<'_> {
     pub fn journal_tables(&mut self) -> Result<(), LiveError> {
         let (dir, run_id, experiment) =
             (&self.table_journal_dir, &self.run_id, &self.results.experiment);
-        workload_tables::journal_tables(
-            &self.targets,
-            dir,
-            run_id,
-            experiment,
-            &mut self.table_journals,
-        )?;
-        workload_tables::journal_background_tables(&mut self.background, dir, run_id, experiment)
+        session::journal_tables(&self.targets, dir, run_id, experiment, &mut self.table_journals)?;
+        session::journal_background_tables(&mut self.background, dir, run_id, experiment)
     }
 
     /// Removes tables that the workloads created.
     pub fn clean_up(&mut self) {
-        workload_tables::drop_tables(
-            &mut self.targets,
-            &mut self.table_journals,
-            &self.run_id,
-            &self.stop,
-        );
+        session::drop_tables(&mut self.targets, &mut self.table_journals, &self.run_id, &self.stop);
         for background in &mut self.background {
             // The journal keeps what a server that does not answer still has.
             let _ = background.clean_up();
@@ -249,7 +242,7 @@ impl Runner for Live<'_> {
             }
             (self.results.observe)(Event::Resets { planned, condition: &title });
             let (dir, run_id) = (&self.table_journal_dir, &self.run_id);
-            let journal = workload_tables::reset_journal(dir, run_id, name, target)?;
+            let journal = session::reset_journal(dir, run_id, name, target)?;
             let observe = &mut *self.results.observe;
             reset::perform(target, run_id, journal, &self.stop, &mut |event| match event {
                 ResetEvent::Loads => observe(Event::Resets { planned, condition: &title }),
@@ -351,4 +344,53 @@ impl Runner for Live<'_> {
     fn report_decision(&mut self, decision: Decision<'_>) {
         self.results.report_decision(decision);
     }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    #[error("condition `{condition}`")]
+    Treatment { condition: String, source: Box<TreatmentError> },
+    #[error("condition `{condition}`")]
+    Settings { condition: String, source: Box<EngineError> },
+    /// `beside` names the background work that needs connections as well, if any.
+    #[error("condition `{condition}`{beside}")]
+    Room { condition: String, beside: String, source: Box<EngineError> },
+    #[error("condition `{condition}`: {why}")]
+    Cycles { condition: String, why: String },
+    #[error("condition `{condition}` cannot run on its targets in one window: {why}")]
+    Joint { condition: String, why: String },
+    #[error("cannot weave the conditions: {0}; set weave = false")]
+    Weave(String),
+    #[error("cannot weave the conditions: {0}; name a longer slice, or use \"auto\" or false")]
+    ShortSlices(String),
+    #[error(
+        "manifest.json is damaged: slice_seconds is not a valid duration; start a new run in another directory"
+    )]
+    StoredSlice,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error("lost the connection to the server")]
+    ConnectionLost(#[source] ConnectError),
+    #[error("a new session leads to another server")]
+    OtherServer(#[source] Box<TreatmentError>),
+    #[error(
+        "the server came back as PostgreSQL {found} in place of {before}: its program was replaced during the run, so start a new experiment"
+    )]
+    OtherVersion { before: String, found: String },
+    #[error("{}: wait until it ends, or interrupt it (Ctrl-C, `kill -INT`)", listed(.0))]
+    OtherRuns(Vec<LiveRun>),
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    #[error("cannot prepare the server")]
+    Postgres(#[from] pgio_connect::Error),
+}
+
+fn listed(runs: &[LiveRun]) -> String {
+    runs.iter().map(LiveRun::to_string).collect::<Vec<_>>().join("; ")
 }

@@ -24,7 +24,7 @@ pub struct Pace {
     begun: usize,
 }
 
-/// A trial, or those of a woven window, which run together.
+/// A trial, or all trials of a woven window, which run together.
 #[derive(Debug, Clone)]
 struct CurrentWindow {
     trials: Vec<Planned>,

@@ -6,7 +6,7 @@
 //! each trial has no data set to load.
 
 use super::admin::open_admin;
-use super::error::LiveError;
+use super::live::LiveError;
 use super::target::{ResetPlan, Target};
 use crate::config::experiment::Reset;
 use crate::dataset::{self, DatasetError, LoadEvent, database, verify};

@@ -12,12 +12,12 @@ use super::trial::OutputFiles;
 use super::trial_checks;
 use crate::config::experiment::Rules;
 use pgio_report::analysis;
-use pgio_report::analysis::width;
+use pgio_report::analysis::resolution;
 use pgio_results::checks::{self, DATA_DRIFT};
 use pgio_results::model::{Outcome, Trial, TrialPosition};
-use pgio_results::series::Series;
 use pgio_results::store::{Appended, Store, StoreError, StoredExperiment};
 use pgio_results::sweep::Cell;
+use pgio_results::telemetry::Series;
 
 pub struct Results<'a> {
     pub experiment: String,
@@ -71,7 +71,7 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// Names a trial by its condition, those of a woven window by their number.
+    /// Names a trial by its condition, trials of a woven window by their number.
     pub fn title(&self, shared: &[Planned]) -> String {
         match shared {
             [alone] => self.cells[alone.cell].title.clone(),
@@ -79,7 +79,7 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// Reports that a trial begins, or those of a woven window.
+    /// Reports that a trial begins, or all trials of a woven window.
     pub fn begin(&mut self, shared: &[Planned]) {
         let condition = self.title(shared);
         (self.observe)(Event::Begins { planned: shared, condition: &condition });
@@ -143,7 +143,7 @@ impl<'a> Results<'a> {
             return false;
         }
         // With one condition there is no effect to estimate.
-        let Some(width) = width::width(&analysis::primary_comparisons(&self.stored)) else {
+        let Some(width) = resolution::width(&analysis::primary_comparisons(&self.stored)) else {
             return true;
         };
         self.width_checks.schedule_next(block.unwrap_or(0), &width, precision);

@@ -36,7 +36,7 @@ pub fn remaining(
     if only_burn_in { Vec::new() } else { due }
 }
 
-/// Whether the last block that was begun holds invalid trials that may still be repeated. `invalid` are those of
+/// Whether the last block that was begun holds invalid trials that may still be repeated. `invalid` are the invalid trials of
 /// [`StoredAttempts::last_block`].
 pub fn is_unrepaired(
     done: &StoredAttempts,
@@ -114,7 +114,7 @@ pub trait Runner {
     }
     /// Returns the block's trials that are complete but must not count.
     fn invalid_trials(&mut self, block: u32) -> Vec<Invalid>;
-    /// Why the data of further trials cannot be those of the first one any more, if a trial of the block shows it.
+    /// Why the data of further trials cannot be the first one's any more, if a trial of the block shows it.
     fn outgrown(&mut self, _block: u32) -> Option<String> {
         None
     }

@@ -5,40 +5,45 @@
 //! Next: `joint` runs one trial on several servers in one window, `woven` several conditions in one.
 
 mod combine;
-mod counters;
 mod joint;
 mod observed;
 mod readings;
 mod record;
-mod request;
 mod woven;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use self::readings::Readings;
 use jiff::Timestamp;
-use pgio_connect::Client;
-
-pub use self::joint::{JointTrial, RendezvousMember, run as run_joint};
-pub(super) use self::record::metrics_of;
-pub use self::request::Request;
-pub use self::woven::{WovenBlock, WovenResult, run as run_woven};
-use super::{cycles, environment, trial_checks};
-use crate::config::experiment::Checkpoint;
-use crate::pg::words;
-use crate::telemetry::Recorder;
-use crate::treatment::InForce;
-use crate::workload::command::ProgramOutput;
-use crate::workload::coordinator::lost_driver_check;
-use crate::workload::{EngineError, Participants, Progress, WindowEvent, WindowOutcome};
-use counters::Readings;
-use pgio_connect::interrupt;
-use pgio_results::model::{DatabaseCounters, Evidence, Outcome, Trial, When};
-use pgio_results::series::Series;
+use pgio_connect::{Client, ConnectParams, interrupt};
+use pgio_results::change::Change;
+use pgio_results::model::{DatabaseCounters, Evidence, Outcome, Trial, TrialPosition, When};
+use pgio_results::telemetry::Series;
 use readings::{
     EvidencePace, add_new, failed, prepare_and_read_host, prepare_server, read_counters,
     read_dataset, read_end, read_environment, read_environment_again, refuse_unproved,
 };
 use record::{record_program_output, record_run, session_evidence};
+
+use super::{environment, plan, trial_checks};
+use crate::config::experiment::Checkpoint;
+use crate::host::Hosts;
+use crate::host::stop::Stop;
+use crate::pg::server::Server;
+use crate::pg::words;
+use crate::telemetry::{Recorder, TelemetrySources};
+use crate::treatment::{AdminSession, ChangedServer, Context, InForce, Layout};
+use crate::workload::clock::Opener;
+use crate::workload::command::ProgramOutput;
+use crate::workload::coordinator::lost_driver_check;
+use crate::workload::{
+    EngineError, Generator, Participants, Progress, Setup, WindowEvent, WindowOutcome, Workload,
+};
+
+pub use self::joint::{JointTrial, RendezvousMember, run as run_joint};
+pub(super) use self::record::metrics_of;
+pub use self::woven::{WovenBlock, WovenResult, run as run_woven};
 
 /// The result of a trial.
 #[derive(Debug)]
@@ -260,15 +265,89 @@ fn read_again(
     read_end(request, admin, std::slice::from_mut(trial))?;
     trial.evidence.extend(request.verify(in_force, admin, When::After));
     trial.database = Some(DatabaseCounters { before: before.row, after: after.row });
-    counters::add_metrics(trial, before.counters, after.counters);
+    readings::add_metrics(trial, before.counters, after.counters);
     if request.checkpoint == Checkpoint::Spread {
-        let timeout = cycles::cycle_seconds(admin, None).map_err(failed("reading settings"))?;
-        let whole = cycles::whole_cycles(request.workload.extent(), timeout);
+        let timeout = plan::cycle_seconds(admin, None).map_err(failed("reading settings"))?;
+        let whole = plan::whole_cycles(request.workload.extent(), timeout);
         let cycles = whole.map_err(EngineError::NotInForce)?;
-        trial.checks.push(cycles::check(trial, cycles));
+        trial.checks.push(plan::check(trial, cycles));
     }
     observed::add_metrics(trial);
     let now = read_environment_again(request, admin)?;
     trial.checks.push(environment::check_unchanged(&trial.environment, &now));
     Ok(())
+}
+
+/// The inputs of one trial.
+pub struct Request<'a> {
+    pub run_id: &'a str,
+    pub place: Option<TrialPosition>,
+    pub params: &'a ConnectParams,
+    pub server: &'a Server,
+    pub workload: &'a Arc<dyn Workload>,
+    /// The changes of the condition.
+    pub declared: &'a [Change],
+    pub session_settings: Vec<(String, String)>,
+    /// Whether any condition of the experiment has some.
+    pub reads_settings: bool,
+    pub warmup: Duration,
+    pub checkpoint: Checkpoint,
+    pub seed: u64,
+    pub stop: &'a Stop,
+    /// What telemetry observes; none disables it.
+    pub sources: Option<&'a TelemetrySources>,
+    /// Hosts for the treatments to read back from.
+    pub hosts: &'a Hosts,
+    pub server_host: Option<&'a str>,
+    pub private: bool,
+    /// Its part in a joint window; none: the window is its own.
+    pub member: Option<Arc<RendezvousMember>>,
+    /// Which processes generate the load.
+    pub generator: Generator,
+}
+
+impl Request<'_> {
+    /// Returns what the participants are prepared with.
+    fn setup(&self) -> Setup {
+        Setup {
+            params: self.params.clone(),
+            settings: self.session_settings.clone(),
+            reads_settings: self.reads_settings,
+            warmup: self.warmup,
+            seed: self.seed,
+            stop: self.stop.clone(),
+            opener: self.member.clone().map(|member| member as Arc<dyn Opener>),
+            generator: self.generator.clone(),
+        }
+    }
+
+    /// Reads back everything that the condition put in force.
+    fn verify(
+        &self,
+        in_force: &mut [Box<dyn InForce>],
+        admin: &mut Client,
+        when: When,
+    ) -> Vec<Evidence> {
+        let mut context = Context {
+            params: self.params,
+            session: AdminSession::Open(admin),
+            changed: ChangedServer::default(),
+            hosts: self.hosts,
+            server_host: self.server_host,
+            // Reading back changes nothing.
+            control: None,
+            private: self.private,
+            layout: Layout::default(),
+            streaming: Vec::new(),
+            is_renewed: false,
+            stop: self.stop.clone(),
+        };
+        in_force.iter_mut().flat_map(|t| t.verify(&mut context, when)).collect()
+    }
+}
+
+impl std::fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Request").field("place", &self.place).finish_non_exhaustive()
+    }
 }

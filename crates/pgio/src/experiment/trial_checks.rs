@@ -1,13 +1,11 @@
 //! Checks of one trial's record: whether its condition held, whether the data stayed
-//! the same, and in [`observed`] what else happened. The ids are those of [`pgio_results::checks`].
+//! the same, and in [`observed`] what else happened. The ids are in [`pgio_results::checks`].
 
 pub(super) mod apart;
 mod drbd;
 mod foreign;
-mod foreign_io;
 mod mail;
 mod observed;
-mod standby;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +14,7 @@ use crate::treatment::InForce;
 use pgio_results::change::{Change, Subject};
 use pgio_results::checks::{self, CLOCK_STEP, WEAVE_ENDED, WEAVE_GUARD};
 use pgio_results::model::{Check, CheckVerdict, Evidence, Outcome, Trial, When};
-use pgio_results::series::Series;
+use pgio_results::telemetry::Series;
 use pgio_results::telemetry::{HostUse, Telemetry};
 use pgio_results::thresholds::{
     CLOCK_MOVED, DATA_CHANGED, LATE_SLICES, LATE_START, RATE_REACHED, SHORT_STALL,
@@ -46,8 +44,8 @@ pub(super) fn judge(
         found.extend(data_size(trial));
         found.extend(unlogged(trial));
         found.extend(deadlocks(trial));
-        found.extend(standby::check(trial));
-        found.extend(standby::changed(trial));
+        found.extend(drbd::check(trial));
+        found.extend(drbd::changed(trial));
         found.extend(mail::checks(trial));
         found.extend(open_loop_rate(trial));
         found.extend(observed::checks(trial, series, waits_for_flush));

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use pgio_connect::Client;
 
 use super::clusters::{self, Abandoned};
-use super::connection;
 use super::state::{self, StateError};
+use super::target;
 use crate::config::ConnectString;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, Machine};
@@ -309,7 +309,7 @@ fn controller(
 
 fn params_of(text: &str, observe: &mut Observer<'_>) -> Result<ConnectParams, ConnectError> {
     let mut warn = |warning: &_| observe(UndoEvent::Warns(warning));
-    let params = connection::params_with_warnings(&ConnectString::new(text), "undo", &mut warn)?;
+    let params = target::params_with_warnings(&ConnectString::new(text), "undo", &mut warn)?;
     // Without the advisory lock of a run, another pgio would end a session named `pgio:…` as a leftover.
     Ok(params.with_application_name("pgio undo"))
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::exec::{CommandLine, Exec, ExecError};
-use super::{mountinfo, proc};
+use super::{proc, storage};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -64,7 +64,7 @@ pub struct Controller {
 
 /// Finds the controller; `None` if neither v1 blkio nor a v2 tree with the controller is mounted.
 pub fn find(exec: &dyn Exec) -> Result<Option<Controller>, ExecError> {
-    let mounts = mountinfo::parse(&cat(exec, "/proc/self/mountinfo")?);
+    let mounts = storage::parse_mounts(&cat(exec, "/proc/self/mountinfo")?);
     let has = |file: &Path| -> Result<bool, ExecError> {
         Ok(exec.output(&CommandLine::new("test").arg("-e").arg(file))?.status.success())
     };

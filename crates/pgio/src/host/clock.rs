@@ -1,6 +1,6 @@
 //! The clock by which waits are measured, and a fake one under which a test waits for nothing.
 //!
-//! Outside the tests of this crate a [`Clock`] is empty and its functions are those of the standard library.
+//! Outside the tests of this crate a [`Clock`] is empty and its functions are the standard library.
 //! [`Clock::fake`] stands still until somebody waits: then it has gone on by that time at once. It suits code
 //! that waits on one thread; what other threads do meanwhile takes no time.
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use crate::host::mountinfo::{self, Mount};
+use crate::host::storage::{self, Mount};
 
 /// Queue attributes, in the order of survey.sh.
 const QUEUE: &[&str] = &["scheduler", "write_cache", "fua", "rotational", "read_ahead_kb"];
@@ -56,7 +56,7 @@ impl Tree {
                 }
             }
         }
-        tree.mounts = mountinfo::parse(&mountinfo);
+        tree.mounts = storage::parse_mounts(&mountinfo);
         tree
     }
 
@@ -76,7 +76,7 @@ impl Tree {
     }
 
     pub(super) fn mount_of(&self, path: &Path) -> Option<&Mount> {
-        mountinfo::containing(&self.mounts, path)
+        storage::containing(&self.mounts, path)
     }
 
     /// Returns the devices below a file system without duplicates, each before those below it.

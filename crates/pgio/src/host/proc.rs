@@ -1,5 +1,5 @@
 //! Parsers for files in /proc, pure, so that they work with text from any host. Disks and mounts have files of their
-//! own: [`super::diskstats`], [`super::mountinfo`].
+//! own: [`super::diskstats`], [`super::storage`].
 //!
 //! Units are the kernel's (ticks, sectors, milliseconds; kB are converted to bytes) and are part of
 //! the names. Counters only grow; callers compute rates. Parsers never panic and skip invalid lines.
@@ -165,7 +165,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::host::{diskstats, mountinfo};
+    use crate::host::{diskstats, storage};
 
     #[test]
     fn proc_stat_is_parsed_into_cores_and_times() {
@@ -224,9 +224,9 @@ mod tests {
         assert!(parse_stat(&read("stat")).unwrap().cores > 0);
         assert!(parse_meminfo(&read("meminfo"))["total"] > 0);
         assert!(parse_net_dev(&read("net/dev")).contains_key("lo"));
-        let mounts = mountinfo::parse(&read("self/mountinfo"));
+        let mounts = storage::parse_mounts(&read("self/mountinfo"));
         assert_eq!(
-            mountinfo::containing(&mounts, Path::new("/proc/self")).unwrap().file_system,
+            storage::containing(&mounts, Path::new("/proc/self")).unwrap().file_system,
             "proc"
         );
     }
@@ -265,7 +265,7 @@ mod tests {
         parse_meminfo(text);
         stalled_us(text);
         parse_net_dev(text);
-        mountinfo::containing(&mountinfo::parse(text), Path::new("/a"));
+        storage::containing(&storage::parse_mounts(text), Path::new("/a"));
         for process in parse_processes(text) {
             process.ticks();
         }

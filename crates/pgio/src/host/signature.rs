@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::exec::{CommandLine, Exec, ExecError};
-use super::mountinfo;
+use super::storage;
 
 const SCRIPT: &str = include_str!("signature/look.sh");
 
@@ -194,7 +194,8 @@ fn parse(text: &str) -> PathKind {
         "file" => PathKind::File { image: BlockDevice { path, ..device }, allocated, file_system },
         "other" => PathKind::Other { path },
         "block" => {
-            let on = mountinfo::parse(&mounts).into_iter().filter(|m| m.device == device.number);
+            let on =
+                storage::parse_mounts(&mounts).into_iter().filter(|m| m.device == device.number);
             device.uses.extend(on.map(|m| format!("mounted on {}", m.mount_point)));
             // If another use is known, the kernel's message adds nothing.
             if let (Some(message), true) = (busy, device.uses.is_empty()) {

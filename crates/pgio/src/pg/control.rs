@@ -3,25 +3,26 @@
 //! [`Controller::find`] inspects the running server before anything is changed and refuses a server
 //! that could not be restarted unchanged. Its [`Plan`] is plain data; the journal stores it so that
 //! `pgio undo` can start a server that a killed run left stopped. Stop and start are idempotent.
-//! Treatments decide why the server is stopped. Next: [`survey`]; [`line`] for a server that does not start.
+//! Treatments decide why the server is stopped. Next: [`survey`]; [`environment`] for a server that does not start.
 
-mod dependents;
 mod environment;
-mod line;
 mod survey;
+#[cfg(test)]
+mod tests;
 
-use std::fmt;
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 use serde::{Deserialize, Serialize};
 
 use self::environment::{PROGRAM, Secrets};
-pub use self::line::Line;
 use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::{Prefix, Rights, RightsError, User};
+
+pub use self::environment::Line;
 
 const STATE: &str = include_str!("control/state.sh");
 const START: &str = include_str!("control/start.sh");
@@ -376,5 +377,69 @@ fn timed_out(what: &'static str, state: &str) -> ControlError {
     ControlError::TimedOut { what, state: state.to_owned() }
 }
 
-#[cfg(test)]
-mod tests;
+// Finds the systemd units that stop along with a unit. systemd stops what requires a unit, is bound to it or is part
+// of it, each with its own dependents, whether those in between are active or not. A start of the unit starts none
+// of them again. Read-only.
+
+const DEPENDENTS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Units to which systemd propagates a stop (its table of dependency atoms). systemctl leaves out a property that
+/// its version does not know.
+const PROPAGATED: &[&str] =
+    &["RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "PropagatesStopTo"];
+
+/// A unit as `systemctl show` prints it.
+#[derive(Debug, Default)]
+struct Unit {
+    name: String,
+    is_active: bool,
+    dependents: Vec<String>,
+}
+
+/// The active units that a stop of `unit` would stop, directly or through others.
+fn active_dependents(exec: &dyn Exec, unit: &str) -> Result<Vec<String>, ExecError> {
+    let start = show(exec, &[unit.to_owned()])?;
+    let mut known: BTreeSet<String> = start.iter().map(|unit| unit.name.clone()).collect();
+    // The name may be an alias.
+    known.insert(unit.to_owned());
+    let (mut level, mut active) = (start, Vec::new());
+    loop {
+        let dependents = level.into_iter().flat_map(|unit| unit.dependents);
+        let new: Vec<String> = dependents.filter(|name| known.insert(name.clone())).collect();
+        if new.is_empty() {
+            return Ok(active);
+        }
+        level = show(exec, &new)?;
+        active.extend(level.iter().filter(|unit| unit.is_active).map(|unit| unit.name.clone()));
+    }
+}
+
+fn show(exec: &dyn Exec, units: &[String]) -> Result<Vec<Unit>, ExecError> {
+    let property = format!("--property=Id,ActiveState,{}", PROPAGATED.join(","));
+    let command = CommandLine::new("systemctl").args(["show", &property, "--"]).args(units);
+    let text = exec.run(&command.timeout(DEPENDENTS_TIMEOUT))?;
+    Ok(text.split("\n\n").map(parse).collect())
+}
+
+fn parse(block: &str) -> Unit {
+    let mut unit = Unit::default();
+    for (name, value) in block.lines().filter_map(|line| line.split_once('=')) {
+        match name {
+            "Id" => unit.name = unquoted(value),
+            "ActiveState" => unit.is_active = !matches!(value, "inactive" | "failed"),
+            name if PROPAGATED.contains(&name) => {
+                unit.dependents.extend(value.split_whitespace().map(unquoted));
+            }
+            _ => {}
+        }
+    }
+    unit
+}
+
+/// systemctl quotes a name with a backslash, such as a mount's.
+fn unquoted(word: &str) -> String {
+    match word.strip_prefix('"').and_then(|word| word.strip_suffix('"')) {
+        Some(quoted) => quoted.replace("\\\\", "\\"),
+        None => word.to_owned(),
+    }
+}

@@ -1,7 +1,7 @@
-//! Finds sessions that a killed run left on the server and distinguishes them from those of a live
+//! Finds sessions that a killed run left on the server and distinguishes them from sessions of a live
 //! run. Finds the runs that are alive beside this one.
 //!
-//! Sessions have the application name `pgio:<run-id>`; those of a program that a run started have a
+//! Sessions have the application name `pgio:<run-id>`; sessions of a program that a run started have a
 //! suffix. The run's own connection holds an advisory lock derived from the same id. A session
 //! whose run holds no lock is a leftover: the server does not notice a lost client while a commit
 //! waits for a synchronous standby.
@@ -92,7 +92,7 @@ impl fmt::Display for LiveRun {
 }
 
 /// Announces as well that this run changes the server. Advisory locks belong to a database, but pg_locks shows
-/// those of all.
+/// all sessions.
 pub fn announce_change(client: &mut Client, run_id: &str) -> Result<(), pgio_connect::Error> {
     client
         .execute("SELECT pg_advisory_lock_shared($1, hashtext($2))", &[&CHANGE_CLASS, &run_id])

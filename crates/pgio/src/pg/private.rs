@@ -11,37 +11,34 @@
 //! fsync stays on because these servers are measured. This module does not depend on the workload.
 //! Next: [`find`] and [`download`] for the programs, [`layout`] for the files on disk.
 
-mod catch_up;
 mod cluster;
 mod directory;
 mod download;
 mod find;
 mod layout;
-mod options;
-mod progress;
-mod protocol;
 mod reap;
 mod server;
 mod supervisor;
 mod task;
 mod version;
 
-use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fmt, io};
 
+use pgio_connect::ConnectError;
+
+use crate::host::exec::ExecError;
+
+pub use self::download::DownloadError;
+pub use self::version::check_version_options;
 pub use cluster::{PrivateCluster, Spec};
-pub use download::error::DownloadError;
 pub use find::{Binaries, Origin, find, find_installed};
 pub use layout::check_base;
-pub use options::check_version_options;
-pub use progress::{Observer, Progress};
 pub use reap::{KILLED_WAIT, reap, reap_default, reap_noted};
 pub use supervisor::supervise;
 pub use task::PRIMARY;
 pub use version::{InvalidVersion, SUPPORTED, ServerVersion, VersionRequest};
-
-use crate::host::exec::ExecError;
-use pgio_connect::ConnectError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -137,4 +134,71 @@ fn tail(log: &str) -> String {
 fn at(path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::Io { path, source }
+}
+
+/// A step on the way to a running private server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    Download {
+        version: ServerVersion,
+        received: u64,
+        /// Absent if the server does not state a length.
+        total: Option<u64>,
+        left: Option<Duration>,
+    },
+    Unpack(ServerVersion),
+    Start,
+}
+
+/// Receives each step; a program without a terminal ignores them.
+pub type Observer<'a> = &'a mut dyn FnMut(&Progress);
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Progress::Download { version, received, total, left } => {
+                write!(f, "downloading PostgreSQL {version}: {}", megabytes(*received))?;
+                if let Some(total) = total {
+                    write!(f, " of {}", megabytes(*total))?;
+                }
+                f.write_str(" MB")?;
+                match left {
+                    Some(left) if left.as_secs() >= 120 => {
+                        write!(f, ", {} min left", left.as_secs().div_ceil(60))
+                    }
+                    Some(left) => write!(f, ", {} s left", left.as_secs_f64().ceil()),
+                    None => Ok(()),
+                }
+            }
+            Progress::Unpack(version) => write!(f, "unpacking PostgreSQL {version} …"),
+            Progress::Start => f.write_str("starting PostgreSQL …"),
+        }
+    }
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VERSION: ServerVersion = ServerVersion { major: 18, minor: 6 };
+
+    fn text(received: u64, total: Option<u64>, seconds: Option<u64>) -> String {
+        let left = seconds.map(Duration::from_secs);
+        Progress::Download { version: VERSION, received, total, left }.to_string()
+    }
+
+    #[test]
+    fn a_download_shows_size_and_time_left() {
+        let total = Some(15_119_738);
+        assert_eq!(text(0, None, None), "downloading PostgreSQL 18.6: 0.0 MB");
+        assert_eq!(text(0, total, None), "downloading PostgreSQL 18.6: 0.0 of 15.1 MB");
+        let shown = text(3_100_000, total, Some(4));
+        assert_eq!(shown, "downloading PostgreSQL 18.6: 3.1 of 15.1 MB, 4 s left");
+        let shown = text(3_100_000, total, Some(150));
+        assert_eq!(shown, "downloading PostgreSQL 18.6: 3.1 of 15.1 MB, 3 min left");
+    }
 }

@@ -5,20 +5,15 @@
 //!
 //! Next: `counters` for the counters around a window, `replication` for standbys.
 
-mod counters;
-mod replication;
-
 use std::time::{Duration, Instant};
 use std::{fmt, iter, thread};
 
-use pgio_connect::Client;
-use pgio_connect::SqlState;
-
-pub use self::counters::{Counters, counters};
-pub use self::replication::{Followers, Replication, Standby, followers, replication, streaming};
-use super::words::{self, Shown};
+use pgio_connect::{Client, SqlState};
 use pgio_results::model::{DatabaseRow, ServerInfo, Warning};
 use serde::{Deserialize, Serialize};
+
+use super::replication;
+use super::words::{self, Shown};
 
 /// First version with pg_stat_force_next_flush().
 pub const FORCE_FLUSH_SINCE: u32 = 150_000;
@@ -141,7 +136,7 @@ pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError>
         return Err(ServerError::TooOld(info.version));
     }
     let mut warnings = Vec::from_iter(newer_than_known(major));
-    if replication(client).is_ok_and(|r| r.is_hidden()) {
+    if replication::current(client).is_ok_and(|r| r.is_hidden()) {
         warnings.push(Warning::new(
             "the role may not read the state of standbys",
             "pgio cannot verify that commits wait for a synchronous standby",
@@ -401,8 +396,33 @@ impl From<pgio_connect::Error> for ServerError {
     }
 }
 
-fn read(what: &'static str) -> impl Fn(pgio_connect::Error) -> ServerError {
+pub(super) fn read(what: &'static str) -> impl Fn(pgio_connect::Error) -> ServerError {
     move |source| ServerError::Read { what, source }
+}
+
+// What reading the server's clock costs. With track_io_timing the server reads it around every read and write, so a
+// slow clock slows the measured work. As pg_test_timing, but from a session.
+
+/// Number of clock readings timed together.
+const READINGS: u32 = 20_000;
+/// Cost of a reading above which the clock is slow; without a system call it takes a tenth.
+pub const SLOW_CLOCK: Duration =
+    Duration::from_nanos(pgio_results::thresholds::CLOCK_READING_NANOS);
+
+/// Measures one reading of the server's clock: a query with many readings against one without, the least
+/// of three, since disturbances only add time.
+pub fn clock_reading(client: &mut Client) -> Option<Duration> {
+    let all = format!("SELECT count(*) FROM generate_series(1, {READINGS})");
+    let mut fastest = |sql: &str| {
+        let once = |client: &mut Client| {
+            let begun = Instant::now();
+            client.query_one(sql, &[]).ok().map(|_| begun.elapsed())
+        };
+        (0..3).map(|_| once(client)).min().flatten()
+    };
+    let without = fastest(&all)?;
+    let with = fastest(&format!("{all} WHERE clock_timestamp() IS NOT NULL"))?;
+    Some(with.saturating_sub(without) / READINGS)
 }
 
 #[cfg(test)]

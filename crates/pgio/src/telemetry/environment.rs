@@ -5,11 +5,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::drbd_facts;
-use crate::host::exec::{CommandLine, Exec};
-use crate::host::{Host, mountinfo};
+use pgio_results::Warning;
 use pgio_results::change::fact;
-use pgio_results::telemetry::Storage;
+use pgio_results::telemetry::{Device, Storage};
+
+use super::drbd_facts;
+use crate::host::Host;
+use crate::host::exec::{CommandLine, Exec, ExecError};
+use crate::host::storage::{self, Location};
 
 pub(super) const SCRIPT: &str =
     concat!(include_str!("receivers.sh"), include_str!("environment.sh"));
@@ -89,7 +92,7 @@ fn parse_peer(
 fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
     let (text, drbd) = text.split_once(drbd_facts::HEADER).unwrap_or((text, ""));
     let (facts, mounts) = text.split_once("mounts\n").unwrap_or((text, ""));
-    let mounts = mountinfo::parse(mounts);
+    let mounts = storage::parse_mounts(mounts);
     let mut found = BTreeMap::new();
     let (mut schedulers, mut read_ahead) = (BTreeMap::new(), BTreeMap::new());
     for line in facts.lines() {
@@ -140,21 +143,104 @@ fn selected(value: &str) -> &str {
     inner.map_or(value, |(word, _)| word)
 }
 
+// File systems and devices below a server's directories, in their stored form, with a warning for those that are
+// unknown. A directory of unknown place has no devices; without it, the rest would look like all. `host::storage`
+// finds them once per experiment; `host` samples the rates of these devices.
+
+/// A directory of the server and its role: `data`, `wal`, `tablespace NAME`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerDirectory {
+    pub role: String,
+    pub directory: String,
+}
+
+pub fn locate(
+    host: &Host,
+    directories: &[ServerDirectory],
+) -> Result<(Vec<Storage>, Vec<Warning>), ExecError> {
+    let paths: Vec<&str> = directories.iter().map(|d| d.directory.as_str()).collect();
+    let located = storage::locate(host, &paths)?;
+    let mut found = Vec::new();
+    let mut warnings = Vec::new();
+    for (directory, location) in directories.iter().zip(located) {
+        match location {
+            None => {
+                warnings.push(unreadable(host.name(), directory));
+                found.push(unlocated(host.name(), directory));
+            }
+            Some(location) => {
+                warnings.extend(without_device(directory, &location));
+                found.push(to_stored(host.name(), directory, location));
+            }
+        }
+    }
+    Ok((found, warnings))
+}
+
+fn to_stored(host: &str, directory: &ServerDirectory, location: Location) -> Storage {
+    let device = |d: storage::Device| Device {
+        name: d.name,
+        kind: d.kind.to_owned(),
+        queue: d.queue,
+        member: d.member,
+    };
+    Storage {
+        role: directory.role.clone(),
+        host: host.to_owned(),
+        directory: location.directory.to_string_lossy().into_owned(),
+        mount_point: location.mount.mount_point,
+        file_system: location.mount.file_system,
+        mount_options: location.mount.options,
+        devices: location.devices.into_iter().map(device).collect(),
+    }
+}
+
+fn unlocated(host: &str, directory: &ServerDirectory) -> Storage {
+    Storage {
+        role: directory.role.clone(),
+        host: host.to_owned(),
+        directory: directory.directory.clone(),
+        ..Storage::default()
+    }
+}
+
+fn unreadable(host: &str, directory: &ServerDirectory) -> Warning {
+    Warning::new(
+        format!("the device of {} is unknown", directory.role),
+        format!("directory {} cannot be read on host {host}", directory.directory),
+        "check [target] host, and connect to it as the server's OS user or as root",
+    )
+}
+
+fn without_device(area: &ServerDirectory, location: &Location) -> Option<Warning> {
+    let Location { directory, mount, devices } = location;
+    devices.is_empty().then(|| {
+        Warning::new(
+            format!("{} is not on a block device known to the kernel", area.role),
+            format!(
+                "{} is on {}, mounted on {}",
+                directory.display(),
+                mount.file_system,
+                mount.mount_point
+            ),
+            "compare the server's own counters; device rates are not available",
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::host::exec::Local;
+    use pgio_results::telemetry::Device;
+    use rustix::process::{Pid, Signal, geteuid, kill_process_group};
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
     use std::os::unix::process::CommandExt;
     use std::path::{Path, PathBuf};
     use std::process::{Child, Command};
     use std::time::{Duration, Instant};
     use std::{fs, thread};
-
-    use rustix::process::{Pid, Signal, geteuid, kill_process_group};
     use tempfile::TempDir;
-
-    use super::*;
-    use crate::host::exec::Local;
-    use pgio_results::telemetry::Device;
 
     fn data(mount_point: &str, device: &str) -> Storage {
         Storage {
@@ -344,5 +430,27 @@ mod tests {
             try_program("the directory is another user's", "postgres", &give_away);
         }
         assert_eq!(ran, [""; 0]);
+    }
+
+    #[test]
+    fn a_missing_directory_is_unlocated_with_a_warning_and_the_rest_is_located() {
+        let directory = |role: &str, directory: &str| ServerDirectory {
+            role: role.to_owned(),
+            directory: directory.to_owned(),
+        };
+        let directories = [directory("data", "/nonexistent/x"), directory("wal", "/proc/sys")];
+        let (found, warnings) = locate(&Host::local(), &directories).unwrap();
+        let [data, wal] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((wal.role.as_str(), wal.file_system.as_str()), ("wal", "proc"));
+        assert!(wal.is_located() && !data.is_located(), "{data:?}");
+        assert_eq!((data.role.as_str(), data.directory.as_str()), ("data", "/nonexistent/x"));
+        assert!(data.devices.is_empty());
+        let [unknown, deviceless] = warnings.as_slice() else { panic!("{warnings:?}") };
+        assert_eq!(
+            unknown.to_string(),
+            "the device of data is unknown: directory /nonexistent/x cannot be read on host local; \
+             check [target] host, and connect to it as the server's OS user or as root"
+        );
+        assert!(deviceless.why.starts_with("/proc/sys is on proc"), "{deviceless}");
     }
 }

@@ -11,7 +11,6 @@
 mod drbd;
 mod io;
 mod processes;
-mod snapshot;
 mod window;
 
 use std::cell::Cell;
@@ -22,13 +21,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 pub use self::processes::Watch;
-use self::snapshot::Snapshot;
-use self::window::{Span, date_by_uptime, distance};
+use self::window::{Snapshot, Span, date_by_uptime, distance};
 use crate::host::exec::ExecError;
 use crate::host::{Host, Shell};
 use pgio_results::Warning;
-use pgio_results::series::Track;
 use pgio_results::telemetry::HostUse;
+use pgio_results::telemetry::Track;
 
 const PRELUDE: &str = concat!(include_str!("receivers.sh"), include_str!("host/sample.sh"));
 

@@ -10,15 +10,14 @@ use std::time::Duration;
 
 use pgio_connect::Client;
 
-use super::environment::{self, Selection, Standbys};
+use super::environment::{self, Selection, ServerDirectory, Standbys};
+use super::observed_hosts::{self, OwnStandby, StandbySource};
 use super::sampling::{self, WatchedServer};
-use super::standbys::{self, OwnStandby, StandbySource};
-use super::storage::{self, ServerDirectory};
 use crate::host::exec::Exec;
 use crate::host::storage::{path_of, stack};
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::server::{DIRECTORIES_GRANT, Server, directories, system_identifier};
-use crate::pg::{postmaster_of, quote};
+use crate::pg::{self, postmaster_of, words};
 use pgio_connect::{ConnectParams, Endpoint};
 use pgio_results::Warning;
 use pgio_results::telemetry::{Probes, Storage};
@@ -105,7 +104,7 @@ impl TelemetrySources {
 
     /// Adds the standbys of a private server.
     pub fn watch_standbys(&mut self, standbys: Vec<OwnStandby>) {
-        let (found, warnings) = standbys::locate(standbys);
+        let (found, warnings) = observed_hosts::locate(standbys);
         self.standbys = found;
         self.warnings.extend(warnings);
     }
@@ -182,7 +181,7 @@ impl TelemetrySources {
         let pid: i32 = admin
             .query_one("SELECT pg_backend_pid()", &[])
             .and_then(|row| row.try_get(0))
-            .map_err(|e| crate::pg::words::message(&e))?;
+            .map_err(|e| words::message(&e))?;
         match host.run(&postmaster_of(pid)) {
             Ok(_) => Ok(Arc::clone(host)),
             Err(_) => Err(format!("host {name} has no PostgreSQL process {pid}")),
@@ -201,13 +200,13 @@ impl TelemetrySources {
                 "the role may not read data_directory",
                 format!(
                     "GRANT {DIRECTORIES_GRANT} TO {}",
-                    quote::identifier(&self.watched.params.user)
+                    pg::identifier(&self.watched.params.user)
                 ),
             ));
             self.storage.clear();
             return;
         }
-        match storage::locate(host, &directories) {
+        match environment::locate(host, &directories) {
             Ok((storage, warnings)) => {
                 self.storage = storage;
                 self.warnings.extend(warnings);
@@ -216,7 +215,7 @@ impl TelemetrySources {
                 self.storage.clear();
                 self.warnings.push(Warning::new(
                     "the devices under the server were not observed",
-                    crate::pg::words::sentence(&error),
+                    words::sentence(&error),
                     "check that pgio can run commands on the host",
                 ));
             }

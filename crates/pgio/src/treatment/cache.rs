@@ -26,9 +26,9 @@ use crate::dataset::mark;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc;
 use crate::host::rights::check_writable;
-use crate::pg::quote;
+use crate::pg;
 use crate::pg::server::directories;
-use crate::pg::trust::{is_trusted, is_trusted_schema};
+use crate::pg::session::{is_trusted, is_trusted_schema};
 use pgio_results::change::{Change, Subject};
 use pgio_results::model::{Evidence, When};
 use pgio_results::units::human;
@@ -382,7 +382,7 @@ impl fmt::Display for Resident {
 fn buffered_share(client: &mut Client, relations: &Relations) -> Option<f64> {
     let mut transaction = client.transaction().ok()?;
     let schema = with_extension(&mut transaction, BUFFERCACHE).ok()?;
-    let sql = quote::fill(BUFFERED, &[("schema", &quote::identifier(&schema))]);
+    let sql = pg::fill(BUFFERED, &[("schema", &pg::identifier(&schema))]);
     let bytes: i64 = transaction.query_one(&sql, &[&relations.oids]).ok()?.try_get(0).ok()?;
     // Dropping the transaction rolls it back.
     Some(bytes as f64 / relations.bytes.max(1) as f64)
@@ -416,7 +416,7 @@ fn prewarm(client: &mut Client, relations: &Relations) -> Result<(), TreatmentEr
     let mut transaction = client.transaction().map_err(TreatmentError::postgres(reading))?;
     let schema =
         with_extension(&mut transaction, PREWARM).map_err(TreatmentError::postgres(reading))?;
-    let function = quote::qualified(&schema, PREWARM);
+    let function = pg::qualified(&schema, PREWARM);
     // All arguments with their types, since others may have a function of fewer arguments in that schema.
     let sql = format!(
         "SELECT {function}($1::oid::regclass, 'buffer'::text, 'main'::text, NULL::bigint, NULL::bigint)"

@@ -18,7 +18,7 @@ use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
 use crate::pg::control::{Controller, Line};
 use crate::pg::private::PrivateCluster;
-use crate::pg::{pending, server, session, words};
+use crate::pg::{replication, server, session, values, words};
 use pgio_connect::{self, ConnectParams, interrupt};
 
 /// How long a started server may take to accept connections.
@@ -391,7 +391,7 @@ impl Context<'_> {
         loop {
             let admin = self.admin()?;
             let found =
-                if restarts { pending::for_restart(admin) } else { pending::for_reload(admin) };
+                if restarts { values::for_restart(admin) } else { values::for_reload(admin) };
             let names = found.map_err(TreatmentError::postgres("query pending settings"))?;
             if names.is_empty() {
                 return Ok(());
@@ -437,7 +437,7 @@ impl Context<'_> {
     }
 
     fn streaming(&mut self) -> Vec<String> {
-        self.admin().map(server::streaming).unwrap_or_default()
+        self.admin().map(replication::streaming).unwrap_or_default()
     }
 
     /// Returns when the server answers, through a new session.

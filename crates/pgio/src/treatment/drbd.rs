@@ -5,14 +5,13 @@
 //! server's host, and the peer follows; disk options on both hosts, since each has a disk. A trial begins
 //! only when both disks are in sync and no resync runs.
 //!
-//! Next: [`node`] for DRBD on one host, [`step`] for one reversible change, [`wait`], [`proof`].
+//! Next: [`node`] for DRBD on one host, [`step`] for one reversible change, [`proof`].
 
 mod node;
 mod proof;
 mod step;
 #[cfg(test)]
 mod tests;
-mod wait;
 
 use std::sync::Arc;
 
@@ -190,7 +189,7 @@ impl Prepared for PreparedDrbd {
             self.wait_until_effective(&context.stop)?;
         }
         if requested.connected {
-            wait::until_in_sync(&nodes[0], &requested.resource, &context.stop)?;
+            node::until_in_sync(&nodes[0], &requested.resource, &context.stop)?;
         }
         let (requested, nodes) = (requested.clone(), Arc::clone(nodes));
         Ok(Box::new(DrbdInForce { requested, nodes, buffer: BufferReadings::default() }))
@@ -201,16 +200,16 @@ impl PreparedDrbd {
     fn wait_until_effective(&self, stop: &Stop) -> Result<(), TreatmentError> {
         let PreparedDrbd { requested, nodes } = self;
         if requested.connected {
-            wait::until_connected(&nodes[0], &requested.resource, stop)?;
+            node::until_connected(&nodes[0], &requested.resource, stop)?;
         } else {
-            wait::until_alone(&nodes[0], &requested.resource, stop)?;
+            node::until_alone(&nodes[0], &requested.resource, stop)?;
         }
         // Disks may not be in sync yet; a later step waits for that.
         let wrong = || {
             let evidence = proof::read(requested, nodes, When::Before, Disks::Any);
             evidence.into_iter().find(|e| !e.holds())
         };
-        wait::until_noticed(wrong, stop)
+        node::until_noticed(wrong, stop)
     }
 }
 

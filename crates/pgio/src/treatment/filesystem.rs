@@ -15,7 +15,6 @@ mod options;
 mod options_step;
 mod remount;
 mod tablespace;
-mod tablespace_steps;
 mod tools;
 
 use serde::Deserialize;
@@ -25,8 +24,7 @@ use self::format::{FormatStep, NewFileSystem};
 use self::options::FILE_SYSTEMS;
 use self::options_step::{Options, OptionsStep};
 use self::remount::Remount;
-use self::tablespace::Tablespace;
-use self::tablespace_steps::{MoveStep, PlaceStep, TablespaceStep};
+use self::tablespace::{MoveStep, PlaceStep, Tablespace, TablespaceStep};
 use super::body::Body;
 use super::contract::{Kind, Treatment};
 use super::error::TreatmentError;

@@ -1,7 +1,7 @@
 //! The journals on disk: of live runs, and of dead ones, which `pgio undo` has to undo.
 //!
 //! A journal whose lock is free belongs to a dead run. It keeps a new run from starting only if
-//! both share the server or a resource. Next: [`crate::treatment::claims`].
+//! both share the server or a resource. Next: [`crate::treatment::resource`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -4,7 +4,7 @@
 //! file, which distinguishes a journal in use from an unfinished one. A run that
 //! changes nothing writes nothing; a run that undid everything removes its file. `undo` acts on what
 //! it finds here, so no other user may own or write the directory and the files ([`OwnDir`]). Next:
-//! [`super::found_journals`], which reads them, and [`super::claims`], which keeps two runs from changing the same
+//! [`super::found_journals`], which reads them, and [`super::resource`], which keeps two runs from changing the same
 //! resource.
 
 use std::collections::BTreeMap;
@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use super::claims::{Claims, Holder};
 pub use super::found_journals::{
     JournalStatus, Subject, Unfinished, all_open_steps, check, check_finished, is_of_run,
     run_id_of, unfinished, unfinished_journal_of,
 };
 use super::resource::Resource;
+pub use super::resource::{Claims, Holder};
 use super::step::Record;
 use crate::config::experiment::HostSpec;
 use crate::host::Machine;

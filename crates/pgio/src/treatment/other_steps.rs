@@ -13,8 +13,8 @@ use super::context::Context;
 use super::error::TreatmentError;
 use super::journal::Journal;
 use super::step::{Label, OnConflict, Record, Step, Undone, carry_out};
+use crate::pg::identifier;
 use crate::pg::leftovers::{self, LiveRun};
-use crate::pg::quote::identifier;
 
 pub(super) const TABLE: &str = "table";
 

@@ -3,13 +3,12 @@
 //! Each setting is changed in the least intrusive way: in the workload's own sessions if its
 //! context allows and it acts there alone, which does not change the server; else by ALTER SYSTEM and a reload; else
 //! by a restart, which needs a cluster of our own or `control` in the target. Next: [`step`] for the line of
-//! postgresql.auto.conf that is journaled, [`standby`] for what commits wait for, [`sync`] for what fsync = off leaves.
+//! postgresql.auto.conf that is journaled, [`standby`] for what commits wait for, [`step`] for what fsync = off leaves.
 
 mod followers;
 mod list;
 mod setting;
 mod step;
-mod sync;
 
 use pgio_connect::Client;
 use serde_json::Value;
@@ -29,13 +28,12 @@ use super::journal::Journal;
 use super::resource::Touch;
 use super::step::{Record, Step, carry_out};
 use crate::config::experiment::TreatmentSpec;
-use crate::pg::secrets::{quoted, shown};
-use crate::pg::values::{SettingDescription, refusal};
+use crate::pg::values::{SettingDescription, quoted, refusal, shown};
 use pgio_results::change::Change;
 use pgio_results::model::{Evidence, When};
 
 pub(crate) use self::followers::SYNCHRONOUS;
-pub(super) use self::sync::{is_sync, waits_for_fsync};
+pub(super) use self::step::{is_sync, waits_for_fsync};
 
 pub(super) const KIND: Kind = Kind {
     name: step::KIND,
@@ -87,7 +85,7 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
 /// A step on a host is a sync.
 fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
     match record.host {
-        Some(_) => sync::read(record),
+        Some(_) => step::read_sync(record),
         None => step::read(record),
     }
 }
@@ -221,7 +219,7 @@ fn check_setting(
         Route::Reload | Route::Restart => {
             check_privileges(context.admin()?, name)?;
             followers::check(setting, &described, context)?;
-            sync::check(setting, &described, context)?;
+            step::check(setting, &described, context)?;
             check_line(setting, &described, context)
         }
     }
@@ -257,7 +255,7 @@ impl Prepared for PreparedPostgres {
         if !self.by_alter_system.is_empty() {
             context.refuse_pending(self.needs_restart)?;
         }
-        if let Some(step) = sync::step(&self.by_alter_system, context)? {
+        if let Some(step) = step::step(&self.by_alter_system, context)? {
             carry_out(journal, &step, || Ok(()))?;
         }
         for step in &self.steps(context)? {

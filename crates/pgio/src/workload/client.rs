@@ -9,14 +9,12 @@
 //! Next: `calls` for the messages, `assemble` for connecting, `pool` for the window, `driver` for a
 //! thread of the pool, `session` for one session, `pace` for the open loop.
 
-mod assemble;
+pub(super) mod assemble;
 pub(super) mod calls;
 mod driver;
 mod pace;
 mod pool;
 mod session;
-mod window;
-pub(super) mod workloads;
 
 use pgio_connect::Client;
 

@@ -4,13 +4,10 @@
 //! ([`schema`], `setup`), then it warms up. Its complete run is the window ([`mod@run`]). Its lines run
 //! on a host through [`runner`], with an [`environment`] that leads any program that uses libpq to the
 //! target. [`extract`] reads its metrics. Several drivers run it at the same time on data that are made once
-//! ([`combine`]). Nothing here knows pgbench or any other program: that is data in
+//! ([`output`]). Nothing here knows pgbench or any other program: that is data in
 //! examples/command-presets.toml.
 
-mod backends;
-mod combine;
 mod environment;
-mod error;
 mod extract;
 mod output;
 mod programs;
@@ -22,36 +19,36 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pgio_connect::Client;
+use pgio_connect::{self, Client, ConnectError, ConnectParams, Secret};
+use pgio_results::metrics::{DeclaredMetric, Direction};
+use pgio_results::model::WorkloadInfo;
+use run::Recipe;
 use serde_json::{Value, json};
 
-use self::combine::combine;
 use self::environment::CommandEnvironment;
+use self::output::combine;
 use self::run::{PreparedCommand, job};
-pub(super) use self::runner::longest_run;
 use self::runner::{Runner, mask_secret};
 use self::schema::HeldTables;
 use super::clock::wait_until;
 use super::coordinator::Drivers;
 use super::drivers::Work;
 use super::error::EngineError;
-use super::outcome::{WindowEvent, WindowOutcome};
-use super::participants::{Completed, Generator, Participants, Setup};
+use super::participants::{Completed, Generator, Participants, Setup, WindowEvent, WindowOutcome};
 use super::window::Listener;
 use super::{SessionSettings, Workload};
 use crate::config::command::{Better, CommandSettings, CommandSpec, Line, MetricSpec};
 use crate::config::resolve::Extent;
+use crate::host::exec::ExecError;
 use crate::host::stop::Stop;
-use crate::host::{Host, LOCAL};
+use crate::host::{Host, LOCAL, called};
+use crate::pg::words;
 use crate::rng::derive;
-pub use error::CommandError;
+
+pub(super) use self::runner::longest_run;
 pub use output::{Output, ProgramOutput, StatusLine};
-use pgio_connect::{self, ConnectParams, Secret};
-use pgio_results::metrics::{DeclaredMetric, Direction};
-use pgio_results::model::WorkloadInfo;
 pub use programs::{Lines, check as check_programs};
 pub use run::LastSetup;
-use run::Recipe;
 
 #[derive(Debug)]
 pub struct Command {
@@ -394,6 +391,65 @@ impl Workload for Command {
         match schema::remove(admin, name) {
             Err(CommandError::Postgres { source, .. }) => Err(source),
             _ => Ok(()),
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    #[error("program `{program}` is not on {}: install it there, or write its path", called(host))]
+    Missing { program: String, host: String },
+    #[error("{name} {how}: {excerpt}")]
+    Failed { name: String, how: String, excerpt: String, output: Box<Output> },
+    #[error(
+        "{name} did not end within {} s and was killed; raise {key}, or find the cause in its output: {excerpt}",
+        limit.as_secs_f64()
+    )]
+    TimedOut {
+        name: String,
+        limit: Duration,
+        key: &'static str,
+        excerpt: String,
+        output: Box<Output>,
+    },
+    #[error("metric `{name}`: {why}; end of {place}: {excerpt}")]
+    Metric { name: String, why: String, place: String, excerpt: String },
+    #[error(
+        "schema {0} exists and was not created by pgio as this role: rename it, or set another schema in [workload]"
+    )]
+    NotOurs(String),
+    #[error(
+        "the condition sets {settings} in the command's sessions, but pgio saw no session with it: programs that use libpq take PGOPTIONS from the environment; for other programs, set it for all sessions, for example with ALTER ROLE"
+    )]
+    Unproven { settings: String },
+    #[error(
+        "{name} was {found} instead of {expected} in a session that began with the command's PGOPTIONS: a pooler that drops the options of sessions (ignore_startup_parameters of PgBouncer) may be in between; connect to the server itself"
+    )]
+    NotInForce { name: String, found: String, expected: String },
+    #[error(
+        "setup {0}: its sessions did not take search_path from PGOPTIONS, as programs that use libpq do; have the program use the schema by its own means, or set schema = \"\" and give it a database of its own"
+    )]
+    Elsewhere(String),
+    #[error("{0}")]
+    Refused(String),
+    #[error("{doing} failed: {}", words::message(.source))]
+    Postgres { doing: &'static str, source: pgio_connect::Error },
+    #[error("cannot connect with the settings given to the command")]
+    Connect(#[from] ConnectError),
+    #[error("stopped")]
+    Stopped,
+    #[error(transparent)]
+    Host(#[from] ExecError),
+}
+
+impl CommandError {
+    /// Returns the output of the failed program.
+    pub fn output(&self) -> Option<&Output> {
+        match self {
+            CommandError::Failed { output, .. } | CommandError::TimedOut { output, .. } => {
+                Some(output)
+            }
+            _ => None,
         }
     }
 }

@@ -19,10 +19,10 @@ use super::{
 use crate::config::Engine;
 use crate::config::resolve::{CommitSettings, Extent};
 use crate::dataset::mark::COMMIT_TABLE;
-use crate::pg::trust::{Owners, find_untrusted};
+use crate::pg::session::{Owners, find_untrusted};
 use pgio_results::latency;
+use pgio_results::latency::Class;
 use pgio_results::model::WorkloadInfo;
-use pgio_results::operation::Class;
 
 pub const TABLE: &str = "pgio_commit";
 
@@ -100,7 +100,7 @@ impl Workload for Commit {
                 Ok(Box::new(SessionPool::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
             }
             Engine::Client(settings) => {
-                let calls = client::workloads::commit_calls(&self);
+                let calls = client::assemble::commit_calls(&self);
                 match setup.generator.clone() {
                     Generator::Drivers(drivers) => {
                         let (table, rows) = (self.qualified(), self.settings.rows_per_transaction);

@@ -3,15 +3,13 @@
 //! [`roster`] has them started by what the user has ([`launch`]), waits for them and replaces lost ones;
 //! [`connected`] knows who is there and asks all of them whether they reach the server. Here they are the
 //! participants of a trial: each is sent its part, all come to the window's start and work in one window
-//! ([`phases`]), and what they did is added up ([`merge`]). PostgreSQL's own count is the proof ([`proof`]). A
+//! ([`phases`]), and what they did is added up; PostgreSQL's own count is the proof ([`proof`]). A
 //! driver that fails or is lost ends the trial.
 //!
 //! Nothing here uses [`super::driver`], which runs in other processes.
 
 mod connected;
-mod kubernetes;
 pub mod launch;
-mod merge;
 mod phases;
 pub mod proof;
 mod roster;
@@ -34,8 +32,7 @@ use super::drivers::{
     Assignment, DriverError, Failure, PartResult, Report, ToDriver, Work, WorkLimit,
 };
 use super::error::EngineError;
-use super::outcome::{WindowEvent, WindowOutcome};
-use super::participants::{Participants, Setup};
+use super::participants::{Participants, Setup, WindowEvent, WindowOutcome};
 use super::phase;
 use super::prepare::version_num;
 use super::window::{OpenWindow, WindowPlan};
@@ -44,8 +41,8 @@ use crate::pg::leftovers::application_name_of_driver;
 use pgio_link::{Arrival, Offset};
 use pgio_mail::session::Sent;
 use pgio_results::joint::DriverPart;
+use pgio_results::latency::Class;
 use pgio_results::model::Check;
-use pgio_results::operation::Class;
 
 impl Drivers {
     /// Prepares the work on all drivers, or on none. `proof` is the server's own count of it; none where the
@@ -155,7 +152,7 @@ impl Participants for RemoteSessions {
                 let counted =
                     counts.map(|(before, after)| proof::check(before, after, &outcome.totals));
                 let hidden = (!unseen.is_empty()).then(|| proof::hidden_sessions_check(&unseen));
-                let skewed = merge::check_skew(&self.parts, outcome.seconds);
+                let skewed = proof::check_skew(&self.parts, outcome.seconds);
                 outcome.checks.extend([counted, hidden, skewed].into_iter().flatten());
             }
             Some(error) => terminate_lost(error, &roster.run_id, admin),
@@ -228,7 +225,7 @@ impl RemoteSessions {
         };
         let error = phase::run(&mut window_phase, arrivals, &self.setup.stop);
         let mut outcome = window_phase.window.outcome;
-        merge::merge(&mut outcome, &self.parts);
+        proof::merge(&mut outcome, &self.parts);
         outcome.sent =
             self.parts.iter_mut().flat_map(|part| std::mem::take(&mut part.sent)).collect();
         outcome.outputs = self.parts.iter_mut().filter_map(PartState::take_output).collect();
@@ -328,8 +325,8 @@ impl PartState {
     /// Returns the part as the trial stores it; none without a result.
     pub(super) fn to_stored(&self) -> Option<DriverPart> {
         let result = self.result.as_ref()?;
-        let trip = |of: fn(&Offset) -> Duration| {
-            self.offset.as_ref().map_or(0.0, |offset| of(offset).as_secs_f64())
+        let trip = |part: fn(&Offset) -> Duration| {
+            self.offset.as_ref().map_or(0.0, |offset| part(offset).as_secs_f64())
         };
         let other_calls = [Class::Delivery, Class::Device].map(|c| result.totals.count(c.name()));
         let mut histograms = result.totals.histograms.clone();

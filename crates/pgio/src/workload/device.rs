@@ -3,13 +3,12 @@
 //! The tests are from the DRBD User's Guide (throughput: sequential direct writes of 1 MiB;
 //! latency: small sequential direct writes) and random reads and writes of 8 kB at two depths.
 //! [`place`] is the target of the I/O, [`fio`] builds arguments and parses output, [`bench`] runs fio
-//! on a host, [`rounds`] repeats all tests for `pgio device`, and [`work`] is the workload. Nothing here
+//! on a host, and repeats all tests for `pgio device`, and [`work`] is the workload. Nothing here
 //! prints.
 
 pub mod bench;
 pub mod fio;
 pub mod place;
-pub mod rounds;
 mod work;
 
 use std::time::Duration;
@@ -18,8 +17,8 @@ use crate::config::value::DeviceTest;
 use crate::host::called;
 use crate::host::exec::ExecError;
 use crate::host::signature::Refusal;
+use pgio_results::latency::{Class, Statistic};
 use pgio_results::metrics;
-use pgio_results::operation::{Class, Statistic};
 
 pub use bench::Bench;
 pub use fio::{Extent, FioResult, Job};

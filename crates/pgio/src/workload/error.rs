@@ -9,7 +9,7 @@ use super::command::{CommandError, Output};
 use super::device::DeviceError;
 use super::drivers::DriverError;
 use crate::pg::server::{ConnectionLimit, ServerError};
-use crate::pg::trust::Untrusted;
+use crate::pg::session::Untrusted;
 use crate::pg::words;
 use pgio_connect::{ConnectError, WireError};
 use pgio_mail::MailError;

@@ -5,24 +5,24 @@
 //! looked up and removed, so that all trials start alike. The warm-up delivers like the window, directly
 //! before it; only its counts are discarded.
 
-mod checks;
-mod pool;
-mod totals;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::mail_pool::PreparedMail;
+pub(super) use super::mail_pool::longest_ending;
 use jiff::Timestamp;
 use pgio_connect::Client;
-use serde_json::json;
-
-use pgio_mail::maildir::{self, StoredCopy};
+use pgio_mail::MailError;
+use pgio_mail::maildir::{self, StoredCopy, Verdict};
 use pgio_mail::session::{Sent, SentMessages};
 use pgio_mail::settings::{MailProtocol, MailSettings, Share, SizeDistribution};
-use pgio_mail::{MailError, verdict};
+use pgio_mail::tally::{self, Tally};
+use pgio_results::latency::{self, Class};
+use pgio_results::model::{Check, Slice, WorkloadInfo};
+use pgio_results::thresholds::MAIL_EARLIER;
+use serde_json::json;
 
-pub(super) use self::pool::longest_ending;
 use super::drivers::Work;
 use super::participants::Completed;
 use crate::config::resolve::Extent;
@@ -30,15 +30,11 @@ use crate::host::Host;
 use crate::host::clock::Clock;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::stop::Stop;
+use crate::pg::words;
 use crate::workload::error::EngineError;
-use crate::workload::outcome::WindowOutcome;
-use crate::workload::participants::{Generator, Participants, Setup};
+use crate::workload::participants::{Generator, Participants, Setup, WindowOutcome};
 use crate::workload::window::Listener;
 use crate::workload::{SessionSettings, Totals, Workload};
-use pgio_results::latency;
-use pgio_results::model::{Check, WorkloadInfo};
-use pgio_results::operation::Class;
-use pool::PreparedMail;
 
 /// How long an SMTP server may take to deliver what it accepted.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -87,14 +83,14 @@ impl Mail {
         let since = self.clock.now();
         let mut found = self.collect()?;
         loop {
-            let verdict = verdict::compare(&token, sent, &directories, &found);
+            let verdict = maildir::compare(&token, sent, &directories, &found);
             let queued = self.settings.protocol == MailProtocol::Smtp && verdict.lost > 0;
             if !queued || self.clock.now() - since > QUEUE_TIMEOUT {
-                return Ok(checks::checks(&verdict));
+                return Ok(checks(&verdict));
             }
             if !self.clock.sleep_unless_stopped(SEARCH_INTERVAL, stop) {
                 // What is still queued is not lost.
-                return Ok(vec![checks::unfinished(&verdict)]);
+                return Ok(vec![unfinished(&verdict)]);
             }
             found.extend(self.collect()?);
         }
@@ -192,7 +188,7 @@ impl Workload for Mail {
             return Vec::new();
         }
         let sent = self.ledger.take();
-        self.verify(&sent, stop).unwrap_or_else(|error| vec![checks::unverified(&error)])
+        self.verify(&sent, stop).unwrap_or_else(|error| vec![unverified(&error)])
     }
 
     fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)> {
@@ -224,12 +220,119 @@ impl Workload for Mail {
     }
 }
 
+/// Returns the slices of a window that was planned for this many seconds; the last one contains what was answered after
+/// them. In an open loop they have latencies, and the last one contains the censored messages.
+pub(super) fn timeline(tally: &Tally, slice: f64, seconds: f64, is_paced: bool) -> Vec<Slice> {
+    let slice_count = (seconds / slice + 1e-6) as usize;
+    let empty =
+        |number: usize| Slice { at: slice * number as f64, seconds: slice, ..Slice::default() };
+    let mut slices: Vec<Slice> = (1..=slice_count).map(empty).collect();
+    for (number, tally::Completed { messages, latency }) in tally.slices.iter().enumerate() {
+        let Some(one) = slices.get_mut(number.min(slice_count.saturating_sub(1))) else { break };
+        one.messages += messages;
+        if is_paced {
+            one.timed += messages;
+            one.latency_seconds += latency.as_secs_f64();
+        }
+    }
+    if let (Some(last), Some(cut), true) = (slices.last_mut(), tally.latency.censored(), is_paced) {
+        last.timed += cut.count();
+        last.latency_seconds += cut.sum_ns() / 1e9;
+    }
+    slices
+}
+
+pub(super) fn totals(tally: &Tally) -> Totals {
+    let counts = [
+        ("messages", tally.messages),
+        ("bytes", tally.bytes),
+        ("recipients", tally.recipients),
+        ("refused", tally.refused),
+        ("deferred", tally.deferred),
+        ("unknown", tally.unknown),
+        ("undelivered", tally.undelivered),
+        ("left_over", tally.left_over),
+        ("retries", tally.retries),
+        ("dropped", tally.dropped),
+        ("due", tally.due),
+        ("scheduled", tally.scheduled),
+        ("lag_us", tally.lag.as_micros() as u64),
+        ("unbegun", tally.unbegun),
+        ("unbegun_lag_us", tally.unbegun_lag.as_micros() as u64),
+    ];
+    let counts = counts.map(|(name, n)| (name.to_owned(), n as f64)).into();
+    let histograms = BTreeMap::from([(Class::Delivery.name().to_owned(), tally.latency.clone())]);
+    Totals { histograms, counts, ..Totals::default() }
+}
+
+const ID: &str = "mail-lost";
+const UNVERIFIED: &str = "mail-unverified";
+
+fn checks(verdict: &Verdict) -> Vec<Check> {
+    std::iter::once(check_complete(verdict)).chain(check_earlier(verdict)).collect()
+}
+
+fn check_earlier(verdict: &Verdict) -> Option<Check> {
+    const EARLIER: &str = "mail-earlier";
+    let Verdict { found, earlier, .. } = verdict;
+    if *earlier == 0 {
+        return None;
+    }
+    let message = format!(
+        "{earlier} messages of an earlier trial arrived during this one, in addition to {found} of its own: the server's queue was not empty"
+    );
+    let remedy = "see the mail server's log for the delay; lower messages_rate, or deliver with protocol = \"lmtp\"";
+    Some(if *earlier as f64 > MAIL_EARLIER.0 * (found + earlier) as f64 {
+        Check::invalid(EARLIER, message, remedy)
+    } else {
+        Check::warning(EARLIER, message, remedy)
+    })
+}
+
+fn check_complete(verdict: &Verdict) -> Check {
+    let Verdict { sent, found, lost, altered, surplus, .. } = verdict;
+    match &verdict.example {
+        None => Check::ok(
+            ID,
+            format!("{sent} messages sent and {found} copies found: none lost, altered or surplus"),
+        ),
+        Some(example) => Check::warning(
+            ID,
+            format!(
+                "of {sent} messages, {lost} copies were lost, {altered} altered, {surplus} surplus; for example {example}"
+            ),
+            "see the mail server's log; check that the server delivers to maildir and that nothing else removes mail",
+        ),
+    }
+}
+
+/// The search was stopped before all copies had arrived.
+fn unfinished(verdict: &Verdict) -> Check {
+    let Verdict { sent, found, lost, .. } = verdict;
+    Check::invalid(
+        UNVERIFIED,
+        format!(
+            "of {sent} messages, {found} copies were found and {lost} not yet when pgio was asked to stop"
+        ),
+        "let the trial end, or deliver with protocol = \"lmtp\"",
+    )
+}
+
+fn unverified(error: &MailError) -> Check {
+    Check::invalid(
+        UNVERIFIED,
+        words::sentence(error),
+        "give pgio read and write permission there, or remove maildir",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use pgio_mail::session::CopyLimits;
     use pgio_mail::settings::{MailServer, Maildir, MessageSizes};
     use pgio_results::CheckVerdict;
+    use std::time::Duration;
 
     fn settings(maildir: Option<Maildir>) -> MailSettings {
         MailSettings {
@@ -288,5 +391,59 @@ mod tests {
             ("mail-unverified", CheckVerdict::Invalid)
         );
         assert!(checks[0].message.contains("1 not yet"), "{}", checks[0].message);
+    }
+
+    #[test]
+    fn only_the_timeline_of_an_open_loop_has_latencies() {
+        let completed =
+            |messages, ms| tally::Completed { messages, latency: Duration::from_millis(ms) };
+        let slices = vec![
+            completed(2, 100),
+            completed(4, 200),
+            completed(0, 0),
+            completed(0, 0),
+            completed(2, 100),
+        ];
+        let mut tally = Tally { messages: 8, slices, ..Tally::default() };
+        let closed = timeline(&tally, 0.5, 2.0, false);
+        assert!(closed.iter().all(|s| s.timed == 0 && s.latency_seconds == 0.0));
+        // Two were answered after the planned end.
+        assert_eq!(closed.iter().map(|s| s.messages).collect::<Vec<_>>(), [2, 4, 0, 2]);
+        assert_eq!(closed[3].at, 2.0);
+        assert_eq!(totals(&tally).counted("messages"), 8.0);
+        tally.latency.record_censored(2e9, 3);
+        let paced = timeline(&tally, 0.5, 2.0, true);
+        assert_eq!(paced.iter().map(|s| s.messages).sum::<u64>(), 8);
+        assert_eq!(paced.iter().map(|s| s.timed).collect::<Vec<_>>(), [2, 4, 0, 5]);
+        assert!((paced[1].latency_seconds - 0.2).abs() < 1e-9);
+        assert!((paced[3].latency_seconds - 6.1).abs() < 1e-3, "{}", paced[3].latency_seconds);
+    }
+
+    #[test]
+    fn a_lost_altered_or_surplus_copy_is_a_warning() {
+        let sound = Verdict { sent: 1, found: 1, ..Verdict::default() };
+        assert_eq!(checks(&sound)[0].verdict, CheckVerdict::Ok);
+        let example = Some("t.1@pgio in /a".to_owned());
+        let all = checks(&Verdict { lost: 1, example, ..sound });
+        assert_eq!((all.len(), all[0].verdict), (1, CheckVerdict::Warning));
+        assert!(all[0].message.contains("1 copies were lost, 0 altered"), "{}", all[0].message);
+    }
+
+    #[test]
+    fn mail_of_an_earlier_trial_has_a_check_of_its_own() {
+        for (earlier, verdict) in [(1, CheckVerdict::Warning), (2, CheckVerdict::Invalid)] {
+            let found = checks(&Verdict { sent: 100, found: 100, earlier, ..Verdict::default() });
+            assert_eq!(found[0].verdict, CheckVerdict::Ok, "{}", found[0].message);
+            assert_eq!((found[1].id.as_str(), found[1].verdict), ("mail-earlier", verdict));
+            assert_eq!(
+                found[1].message,
+                format!(
+                    "{earlier} messages of an earlier trial arrived during this one, in addition to 100 of its own: the server's queue was not empty"
+                )
+            );
+        }
+        // Without copies of its own, the server did nothing for this trial.
+        let none = checks(&Verdict { earlier: 1, ..Verdict::default() });
+        assert_eq!([none[0].verdict, none[1].verdict], [CheckVerdict::Ok, CheckVerdict::Invalid]);
     }
 }

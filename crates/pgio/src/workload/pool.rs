@@ -13,8 +13,7 @@ use pgio_connect::Client;
 
 use super::clock::{self, Start};
 use super::error::EngineError;
-use super::outcome::{WindowEvent, WindowOutcome};
-use super::participants::{Participants, Setup};
+use super::participants::{Participants, Setup, WindowEvent, WindowOutcome};
 use super::phase::{self, Phase, TICK, Threads};
 use super::session::{self, Order, SessionEvent, SliceDone, WindowOrder, server_seed};
 use super::stall::Stall;

@@ -7,7 +7,7 @@ use pgio_connect::{Client, SimpleQueryMessage, SimpleQueryRow};
 
 use super::error::EngineError;
 use super::{PlanCheck, Script};
-use crate::pg::quote::literal;
+use crate::pg::literal;
 use crate::pg::server::TIMEOUTS;
 
 /// Pins the settings that must not differ between trials, then reads all of them back.

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::SliceArgs;
 use super::sql::{self, fill};
 use pgio_results::histogram::Histogram;
+use pgio_results::latency::Class;
 use pgio_results::model::SessionTotals;
-use pgio_results::operation::Class;
 
 /// The name of a further count: blocks read by scans.
 pub(super) const BLOCKS_SCANNED: &str = "blocks_scanned";
@@ -94,7 +94,7 @@ struct ClassResult {
 /// The work of one session or of all sessions.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Totals {
-    #[serde(with = "pgio_results::histogram::stored")]
+    #[serde(with = "pgio_results::histogram")]
     pub histograms: BTreeMap<String, Histogram>,
     pub blocks_read: u64,
     pub rows_updated: u64,

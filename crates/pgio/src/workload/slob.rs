@@ -59,7 +59,7 @@ impl Workload for Slob {
                 Ok(Box::new(SessionPool::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
             }
             Engine::Client(settings) => {
-                let calls = client::workloads::slob_calls(&self);
+                let calls = client::assemble::slob_calls(&self);
                 match setup.generator.clone() {
                     Generator::Drivers(drivers) => {
                         let table = |number: u32| self.qualified(&format!("pgio{number}"));

@@ -2,8 +2,8 @@
 
 use pgio_connect::Client;
 
-pub(super) use crate::pg::quote::{fill, literal, qualified};
-use crate::pg::trust::is_trusted;
+use crate::pg::session::is_trusted;
+pub(super) use crate::pg::{fill, literal, qualified};
 
 pub(super) const BLOCK: &str = include_str!("sql/block.sql");
 pub(super) const WOVEN: &str = include_str!("sql/woven.sql");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use benchmath::carry_over::SliceSample;
 
 use super::error::EngineError;
-use super::outcome::WindowOutcome;
+use super::participants::WindowOutcome;
 use crate::config::Engine;
 use crate::config::resolve::Extent;
 use crate::rng::{SplitMix64, derive};

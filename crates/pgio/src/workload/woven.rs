@@ -14,17 +14,16 @@ use pgio_connect::Client;
 use super::Totals;
 use super::clock::{self, Start};
 use super::error::EngineError;
-use super::outcome::{Progress, WindowEvent, WindowOutcome};
+use super::participants::{Progress, WindowEvent, WindowOutcome};
 use super::phase::{self, Phase};
 use super::pool::{PooledSession, SessionPool, alive};
 use super::prepare::Switches;
-use super::pulse::Pulse;
 use super::session::{Order, SessionEvent, SliceOrder, SliceWork, WovenDone, server_seed};
-use super::stall::Stall;
+use super::stall::{Pulse, Stall};
 use super::stopping::Stopping;
 use super::weave::{self, PlannedSlice, WeavePlan, WovenCondition, WovenFailure, WovenOutcome};
 use super::window::{slice_length, span};
-use crate::pg::server;
+use crate::pg::replication;
 use pgio_results::model::Slice;
 use pgio_results::thresholds::{CATCH_UP_SECONDS, GUARD_SPENT};
 
@@ -243,7 +242,7 @@ struct CatchUp {
 
 impl CatchUp {
     fn new(admin: &mut Client) -> Result<CatchUp, EngineError> {
-        let replication = server::replication(admin)?;
+        let replication = replication::current(admin)?;
         Ok(CatchUp { is_synchronous: replication.is_required() })
     }
 

@@ -14,8 +14,7 @@ use tempfile::TempDir;
 
 use super::accusations::Expected;
 use super::table::{LAB_DSN, LAB_HOSTS};
-use crate::truth::rounds::Round;
-use crate::truth::server::{load_at, private, private_pair};
+use crate::truth::rounds::{Round, load_at, private, private_pair};
 use pgio::cli::exit::{FAILED, FILES, Failure, Outcome, TRIAL};
 use pgio::experiment::event::Event;
 use pgio::host::exec::{CommandLine, Exec, Local};

@@ -14,7 +14,7 @@ use super::experiment::{
 };
 use pgio::cli::exit::{Failure, Outcome};
 
-/// Number of rules. The last one is that of the statistics: a window must be steady, and so must the blocks.
+/// Number of rules. The last one is the statistics' own: a window must be steady, and so must the blocks.
 pub(super) const RULES: u32 = 16;
 
 const BASE: Fault = Fault {

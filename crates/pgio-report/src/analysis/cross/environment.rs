@@ -178,7 +178,7 @@ struct FactValue<'a> {
     value: String,
 }
 
-/// The known facts by name, those of standbys with [`ANY_DIRECTORY`] directory.
+/// The known facts by name, facts of standbys with [`ANY_DIRECTORY`] directory.
 fn comparable<'a>(facts: &Usual<'a>) -> BTreeMap<String, FactValue<'a>> {
     let mut all: BTreeMap<String, (Option<&str>, Vec<&str>)> = BTreeMap::new();
     for (name, value) in facts {

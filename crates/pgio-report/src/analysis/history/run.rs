@@ -12,7 +12,7 @@ use pgio_results::store::StoredExperiment;
 use serde::{Deserialize, Serialize};
 
 use super::super::across::reasons;
-use super::super::{cross, pairing, summary};
+use super::super::{cross, pairing, totals};
 
 /// One execution of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -60,7 +60,7 @@ impl Run {
         let conditions = manifest.conditions.iter().map(|info| {
             let condition = &by_condition[info.name.as_str()];
             let (mut values, mut bounded) = (BTreeMap::new(), BTreeSet::new());
-            for (name, metric) in summary::values(condition, manifest) {
+            for (name, metric) in totals::values(condition, manifest) {
                 match metric.value.filter(|v| v.is_finite()) {
                     // A lower bound is not a value.
                     Some(_) if metric.at_least => {

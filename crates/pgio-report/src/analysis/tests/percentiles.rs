@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The value of which the ratio is one, not that of all operations together.
+/// The value of which the ratio is one, not the value of all operations together.
 #[test]
 fn percentiles_are_those_of_the_typical_trial() {
     let mut stored = steady(6);

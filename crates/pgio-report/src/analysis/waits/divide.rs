@@ -28,7 +28,7 @@ impl Class {
         }
     }
 
-    /// The standard error of [`Class::part`]; for CPU, that of all other parts together.
+    /// The standard error of [`Class::part`]; for CPU, the error of all other parts together.
     pub(super) fn error(&self, group: WaitGroup) -> f64 {
         match group {
             WaitGroup::Cpu => self.errors.values().map(|e| e * e).sum::<f64>().sqrt(),

@@ -121,7 +121,7 @@ fn scans_inserts_and_deletes_have_their_own_waits() {
     for class in ["update", "insert", "delete"] {
         assert!((parts(&analysis, class)[&Flush] - 667.0).abs() < 1.0, "{class}");
     }
-    // 6 s of reading for 7 s: those of reads and scans, and what is left of the changes.
+    // 6 s of reading for 7 s: the waits of reads and scans, and what is left of the changes.
     let scan = parts(&analysis, "scan")[&DataFileRead];
     let read = parts(&analysis, "read")[&DataFileRead];
     assert!((scan - 4286.0).abs() < 1.0 && (read - 857.0).abs() < 1.0, "{scan} {read}");

@@ -3,27 +3,27 @@
 //! Throughput has a small chart for each condition, all on one scale, with a line for each trial.
 //! Everything sampled beside it has one chart for each quantity, with a line for each condition:
 //! the mean of its trials that count. Throughput comes from the trials' timelines, the rest from
-//! their series files (`quantities`), which may be absent. Samples of a woven window are not drawn: they
+//! their series files (`effects`), which may be absent. Samples of a woven window are not drawn: they
 //! are of all its conditions together.
 
 use maud::{Markup, html};
 
 use super::super::format;
+use super::effects::{self, Quantity};
 use super::page::{Page, Section};
-use super::quantities::{self, Quantity};
 use super::svg::{Axis, Scale};
 use super::timeline::{self, Line, Points, Shape, Stroke, TimeLine, Zoom};
 use crate::analysis::TrialStatus;
 use pgio_results::Trial;
+use pgio_results::latency::Work;
 use pgio_results::metrics;
-use pgio_results::operation::Work;
-use pgio_results::series::Moment;
 use pgio_results::store::StoredExperiment;
+use pgio_results::telemetry::Moment;
 
 const HEIGHT: f64 = 150.0;
 const CHECKPOINT: &str = "checkpoint";
 
-/// At most this many trials are drawn over time; with more, those of every second, third, ... block.
+/// At most this many trials are drawn over time; with more, the trials of every second, third, ... block.
 const MAX_DRAWN_TRIALS: usize = 400;
 
 /// Whether a trial is drawn over time, so that its samples are worth reading.
@@ -43,7 +43,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
         .map(|name| (name, timelines(page, name)))
         .filter(|(_, trials)| !trials.is_empty())
         .collect();
-    let quantities = quantities::all(page);
+    let quantities = effects::all(page);
     if panels.is_empty() && quantities.is_empty() {
         return None;
     }
@@ -164,7 +164,7 @@ fn quantity(page: &Page<'_>, n: usize, q: &Quantity<'_>) -> Markup {
     let means = q.lines.iter().map(|(name, points)| {
         let known: Vec<f64> = points.iter().filter_map(|p| p.1).collect();
         let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
-        format!("{name} {}", quantities::shown(mean, q.unit))
+        format!("{name} {}", effects::shown(mean, q.unit))
     });
     let means: Vec<String> = means.collect();
     let own_windows = page.stored.trials.iter().filter(|t| t.woven.is_none());
@@ -261,6 +261,6 @@ fn from_zero(top: f64, unit: &str) -> Axis {
     };
     let scale = Scale::linear(0.0, top);
     let ticks = if unit.starts_with("bytes") { scale.binary_ticks(4) } else { scale.ticks(4) };
-    let ticks = ticks.into_iter().map(|v| (v, quantities::tick(v, unit))).collect();
+    let ticks = ticks.into_iter().map(|v| (v, effects::tick(v, unit))).collect();
     Axis { scale, ticks, caption: String::new() }
 }

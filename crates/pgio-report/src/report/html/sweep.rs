@@ -6,13 +6,13 @@
 
 use maud::{Markup, html};
 
-use super::super::{format, knee, sweep as tables};
+use super::super::{format, sweep, sweep as tables};
 use super::page::{Page, Section};
 use super::svg::{Axis as Scaled, Scale};
 use super::table;
 use super::timeline::{Dot, Line, Ring, Stroke, TimeLine};
 use crate::analysis::sweep::{Curve, CurvePoint, Estimate, KneePlace, SweepResult};
-use pgio_results::operation::Statistic;
+use pgio_results::latency::Statistic;
 use pgio_results::sweep::{Axis, SweepKind, value_text};
 
 const HEIGHT: f64 = 240.0;
@@ -26,7 +26,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let notes = swept.notes.iter().map(|note| format!("Note: {note}."));
     let body = html! {
         p { (sweep_kind_phrase(swept.kind)) (tables::middle(page.analysis).unwrap_or_default()) "." }
-        @for sentence in knee::knees(page.analysis) { p { (table::prose(&sentence)) } }
+        @for sentence in sweep::knees(page.analysis) { p { (table::prose(&sentence)) } }
         @for note in notes { p.note { (table::prose(&note)) } }
         @for (n, axis) in (1..).zip(&swept.axes) { (axis_section(page, swept, n, axis)) }
         @if let Some(grid) = tables::grid(page.analysis, swept) { (table::render(&grid, "All cells")) }

@@ -8,10 +8,9 @@
 use super::condition::{Condition, TreatmentSpec};
 use super::limits;
 use super::section::Section;
-use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{Key, Layer, Use};
 use crate::config::sections;
-use crate::config::value::Kind;
+use crate::config::value::{ConfigError, Kind, nearest};
 use pgio_results::units;
 
 #[derive(Debug, Clone, PartialEq)]

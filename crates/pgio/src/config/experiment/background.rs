@@ -12,11 +12,10 @@ use super::section::Section;
 use super::target::Target;
 use super::workload::{self, WorkloadSpec};
 use super::{command, limits};
-use crate::config::error::{ConfigError, nearest};
 use crate::config::kinds::WorkloadKind;
 use crate::config::resolve::resolve_mail;
 use crate::config::sections;
-use crate::config::value::DeviceTests;
+use crate::config::value::{ConfigError, DeviceTests, nearest};
 
 /// A program that reports only at its end runs longer than the trial by this much.
 const MARGIN: Duration = Duration::from_secs(2);

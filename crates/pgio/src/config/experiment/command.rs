@@ -4,17 +4,16 @@
 //! key of the preset, while `parameters`, `env` and metrics are merged by name. The parser checks all
 //! placeholders, so that none is left unfilled when the command runs.
 //!
-//! Next: [`metric`]; `config::command` for the resulting types.
+//! Next: `config::command` for the resulting types.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::metric;
+use super::limits;
 use super::section::{Document, Section};
 use crate::config::command::{CommandSpec, Line, MetricSpec, PLACEHOLDERS, PRESETS, Template};
-use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::Layer;
 use crate::config::sections::COMMAND;
-use crate::config::value::MAX_IDENTIFIER;
+use crate::config::value::{ConfigError, MAX_IDENTIFIER, nearest};
 use pgio_results::units::exact_duration;
 
 /// Name of the presets' file in errors, which only a bug in pgio can cause.
@@ -197,7 +196,7 @@ impl<'a> Layers<'a> {
         for section in self.0.iter().rev() {
             let mut here: Vec<MetricSpec> = Vec::new();
             for at in section.sections("metric")? {
-                let metric = metric::parse(&at)?;
+                let metric = limits::parse(&at)?;
                 if here.iter().any(|other| other.name == metric.name) {
                     let message = format!("`{}` is the name of two metrics", metric.name);
                     return Err(at.error("name", message));

@@ -11,10 +11,10 @@ use super::limits;
 use super::section::Section;
 use super::target::{SINGLE_TARGET, Target};
 use super::workload::WorkloadSpec;
-use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::Key;
 use crate::config::kinds::Sessions;
 use crate::config::sections;
+use crate::config::value::{ConfigError, nearest};
 
 /// Suffix of the A/A condition's name; the name of a condition must not end with it.
 pub const AA_SUFFIX: &str = " (A/A)";
@@ -240,7 +240,6 @@ pub(super) fn check_shared_windows(
 
 #[cfg(test)]
 mod tests {
-
     use crate::config::experiment::tests::{condition_error, error, read};
     use crate::config::experiment::{Experiment, parse};
 

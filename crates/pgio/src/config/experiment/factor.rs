@@ -7,8 +7,8 @@
 use super::condition::{self, TreatmentSpec};
 use super::limits;
 use super::section::Section;
-use crate::config::error::ConfigError;
 use crate::config::sections;
+use crate::config::value::ConfigError;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct FactorSpec {
@@ -131,7 +131,6 @@ fn settings(factor: &FactorSpec) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-
     use crate::config::experiment::tests::{error, read};
 
     const THREE: &str = "[[factor]]\nname = 'jit'\nsetting = ['on', 'off']\n\

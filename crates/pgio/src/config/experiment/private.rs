@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::limits;
 use super::section::Section;
-use crate::config::error::{ConfigError, nearest};
 use crate::config::sections;
+use crate::config::value::{ConfigError, nearest};
 
 /// The oldest supported major version of PostgreSQL.
 const OLDEST_MAJOR: u64 = 13;

@@ -10,8 +10,8 @@ use pgio_report::analysis::ALPHA;
 use super::limits;
 use super::section::Section;
 use super::target::Target;
-use crate::config::error::{ConfigError, nearest};
 use crate::config::sections::EXPERIMENT;
+use crate::config::value::{ConfigError, nearest};
 
 /// Rules of the trial loop.
 #[derive(Debug, Clone, PartialEq)]

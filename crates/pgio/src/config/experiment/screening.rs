@@ -14,7 +14,7 @@ use super::limits;
 use super::section::Section;
 use super::target::Target;
 use super::workload::WorkloadSpec;
-use crate::config::error::{ConfigError, nearest};
+use crate::config::value::{ConfigError, nearest};
 pub use pgio_results::screening::DesignKind;
 
 /// The factors of an experiment, and the level of each in each condition.

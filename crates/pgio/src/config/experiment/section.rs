@@ -10,10 +10,9 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{Key, Layer};
 use crate::config::sections::SectionDef;
-use crate::config::value::{self, Kind, MAX_DURATION};
+use crate::config::value::{self, ConfigError, Kind, MAX_DURATION, nearest};
 use pgio_results::store::MAX_NAME_BYTES;
 use pgio_results::units;
 

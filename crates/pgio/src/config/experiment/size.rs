@@ -10,8 +10,8 @@ use super::section::Section;
 use super::sweep::SweepKind;
 use super::workload::WorkloadSpec;
 use super::{Experiment, limits};
-use crate::config::error::{ConfigError, nearest};
 use crate::config::resolve::Extent;
+use crate::config::value::{ConfigError, nearest};
 
 /// Default maximum number of cells of a workload.
 const DEFAULT_CELLS_LIMIT: u64 = 200;
@@ -153,9 +153,9 @@ fn refuse_too_many_trials(
 
 #[cfg(test)]
 mod tests {
-    use crate::config::error::ConfigError;
     use crate::config::experiment::{Experiment, parse};
     use crate::config::resolve::Extent;
+    use crate::config::value::ConfigError;
 
     fn read(head: &str, workload: &str) -> Result<Experiment, ConfigError> {
         let text = format!(

@@ -9,8 +9,8 @@ use super::condition::{Condition, TreatmentSpec};
 use super::section::Section;
 use super::workload::WorkloadSpec;
 use super::{Experiment, limits};
-use crate::config::error::ConfigError;
 use crate::config::keys::Layer;
+use crate::config::value::ConfigError;
 
 pub use pgio_results::sweep::SweepKind;
 

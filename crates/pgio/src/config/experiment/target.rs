@@ -8,9 +8,8 @@ use super::hosts::{self, HostSpec};
 use super::limits;
 use super::private::{self, PrivateTarget};
 use super::section::Section;
-use crate::config::error::ConfigError;
 use crate::config::sections;
-use crate::config::value::{self, ConnectString};
+use crate::config::value::{self, ConfigError, ConnectString};
 
 /// The name of a single `[target]`.
 pub const SINGLE_TARGET: &str = "target";

@@ -12,11 +12,10 @@ use super::rules::{self, Reset};
 use super::section::Section;
 use super::{command, limits};
 use crate::config::command::CommandSpec;
-use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{KEYS, Key, Layer, Use};
 use crate::config::kinds::WorkloadKind;
 use crate::config::sections;
-use crate::config::value::{DeviceTest, DeviceTests};
+use crate::config::value::{ConfigError, DeviceTest, DeviceTests, nearest};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkloadSpec {
@@ -256,7 +255,6 @@ fn check_conditions(
 
 #[cfg(test)]
 mod tests {
-
     use crate::config::experiment::tests::{error_of, read};
     use crate::config::experiment::{Reset, WorkloadKind, parse};
 

@@ -18,10 +18,9 @@ use crate::experiment::admin::{
     open_admin, open_admin_anywhere, open_reader_anywhere, refuse_other_runs,
 };
 use crate::experiment::background::{Background, Neighbor, connections_beside};
-use crate::experiment::connection;
-use crate::experiment::error::LiveError;
 use crate::experiment::event::Observer;
-use crate::experiment::live::LiveCell;
+use crate::experiment::live::{LiveCell, LiveError};
+use crate::experiment::target;
 use crate::host::stop::Stop;
 use crate::host::{Hosts, LOCAL};
 use crate::pg::server::{self, Server};
@@ -70,7 +69,7 @@ fn prepare_one(
     let mut params = target.params.clone();
     if let (Some(standby), Some(cluster)) = (&spec.standby, &target.cluster) {
         let conninfo = cluster.conninfo_of(standby).expect("the parser knows every standby");
-        params = connection::params(&ConnectString::new(conninfo), run_id)?;
+        params = target::params(&ConnectString::new(conninfo), run_id)?;
         if std::mem::take(&mut load) && spec.work.kind.def().data_set {
             let (mut admin, server) = open_admin(&target.params, run_id)?;
             prepare_work(job, spec, target, (&server, true), &mut admin, stop, observe)?;
@@ -202,7 +201,7 @@ fn check_room(
     Ok(room.map(drop)?)
 }
 
-/// The keys of a section, below them those of pgio.conf.
+/// The keys of a section, below them the keys of pgio.conf.
 fn layer(job: &Job, spec: &BackgroundSpec) -> Layer {
     spec.work.layer.clone().over(job.base_keys.layer.clone())
 }

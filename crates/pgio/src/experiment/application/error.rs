@@ -10,8 +10,8 @@ use pgio_mail::MailError;
 
 use crate::config::ResolveError;
 use crate::dataset::DatasetError;
-use crate::experiment::conflicts::ConflictError;
-use crate::experiment::error::LiveError;
+use crate::experiment::admin::ConflictError;
+use crate::experiment::live::LiveError;
 use crate::experiment::run::NoneValid;
 use crate::experiment::slob::SlobError;
 use crate::experiment::state::StateError;

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::ResumeError;
 use crate::config::experiment::Experiment;
-use crate::pg::secrets::may_hold_secret;
+use crate::pg::values::may_hold_secret;
 use pgio_connect::{self, Env};
 use pgio_results::store::Manifest;
 

@@ -108,7 +108,7 @@ pub(super) fn manifest(
     }
 }
 
-/// Returns the metrics of the workload's command, and those of single servers if conditions have several.
+/// Returns the metrics of the workload's command, and of single servers if conditions have several.
 fn declared_metrics(job: &Job, spec: &WorkloadSpec, primary: &str) -> Vec<DeclaredMetric> {
     let mut all = spec.command.as_ref().map(command::declared).unwrap_or_default();
     let asked = joint::judged_metrics(primary, &job.experiment.rules.question.also_judge);
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
     use crate::experiment::application::cells;
     use crate::experiment::application::scripted::{COMMITS, first, job};
-    use crate::experiment::connection;
+    use crate::experiment::target;
 
     fn manifest_of(text: &str) -> Manifest {
         let job = job(text);
@@ -244,7 +244,7 @@ mod tests {
         let Target::Server { dsn, .. } = &job.experiment.targets["target"] else {
             panic!("it is a server of the user's")
         };
-        let params = connection::params(dsn, "1").unwrap();
+        let params = target::params(dsn, "1").unwrap();
         stored_text(&job, &BTreeMap::from([("target".to_owned(), params)]))
     }
 
@@ -270,7 +270,7 @@ mod tests {
             let stored = stored_with(&format!("\"{dsn}\""), "# as run\n");
             assert!(stored.contains("host='h'") && !stored.contains("geheim"), "{stored}");
             assert_eq!(stored_with(&format!("\"{dsn}\""), "# it is geheim\n"), NOT_STORED);
-            // The text of the file is another one than that of the dsn.
+            // The text of the file is another one than the dsn's.
             for escaped in [r"'a\\b'", r"'gehei\\m'", r"\u0067eheim"] {
                 let dsn = dsn.replace("geheim", escaped);
                 assert_eq!(stored_with(&format!("\"{dsn}\""), ""), NOT_STORED, "{dsn}");

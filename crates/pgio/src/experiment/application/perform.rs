@@ -16,7 +16,7 @@ use super::servers;
 use super::validation;
 use super::workload_run::SharedRun;
 use crate::experiment::event::{Event, Observer};
-use crate::experiment::{clusters, conflicts, environment, state};
+use crate::experiment::{admin, clusters, environment, state};
 use crate::host::stop::Stop;
 use crate::pg::private::VersionRequest;
 use crate::treatment::journal::Claims;
@@ -59,7 +59,7 @@ fn workloads(
     drivers::check(job)?;
     let run_id = state::new_run_id();
     let params = servers::params(job, &run_id, observe)?;
-    for other in conflicts::refuse_unfinished(params.values())? {
+    for other in admin::refuse_unfinished(params.values())? {
         observe(Event::OtherInterrupted(&other));
     }
     if let Some(held) = environment::held_ballast() {
@@ -96,7 +96,7 @@ fn workloads(
 }
 
 /// Returns the directories of all workloads. A stop between two workloads is an error as one inside a workload is: the
-/// results of the first alone must not pass for those of the experiment.
+/// results of the first alone must not pass for the experiment's.
 fn one_after_the_other<T>(
     workloads: &[T],
     stop: &Stop,

@@ -47,7 +47,7 @@ pub fn workload_of<'a>(job: &'a Job, manifest: &Manifest) -> Option<&'a Workload
     }
 }
 
-/// Describes what makes the results those of another experiment; empty for a pilot of this one. `stored` was read
+/// Describes what makes these the results of another experiment; empty for a pilot of this one. `stored` was read
 /// with its names on one line; `text` is the file that is stored with the results.
 pub fn mismatches(
     job: &Job,

@@ -12,14 +12,12 @@ use super::error::ResumeError;
 use super::file_changes::{
     BlockLimits, EXTENDABLE_KEYS, check_growth, differences, update_manifest,
 };
-use super::inventory::with_nodes;
-use super::job::{Job, JobError};
+use super::job::{Job, JobError, with_nodes};
 use super::manifest::{NOT_STORED, stored_text};
 use crate::config::experiment::limits::FILE_BYTES;
-use crate::experiment::connection::ConnectionKeys;
 use crate::experiment::environment::DRIVERS;
 use crate::experiment::live::LiveCell;
-use crate::experiment::target::Target;
+use crate::experiment::target::{ConnectionKeys, Target};
 use pgio_connect::ConnectParams;
 use pgio_results::files;
 use pgio_results::model::{Warning, WorkloadInfo};
@@ -143,7 +141,7 @@ impl CurrentTarget {
     }
 }
 
-/// Returns the results to which trials are added, those of an interrupted run or new ones with this manifest alone. Also
+/// Returns the results to which trials are added, an interrupted run's or new ones with this manifest alone. Also
 /// returns remarks on what differs from the interrupted run.
 pub(super) fn continue_or_begin(
     earlier: Option<(Store, StoredExperiment)>,

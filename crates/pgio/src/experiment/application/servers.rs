@@ -15,11 +15,11 @@ use super::validation::check_rights;
 use super::workloads::{self, WorkPlace};
 use crate::config::ConnectString;
 use crate::config::experiment::{ControlMethod, Experiment, PrivateTarget, Target, WorkloadSpec};
-use crate::experiment::admin::{open_admin, open_reader, refuse_other_runs};
-use crate::experiment::error::LiveError;
+use crate::experiment::admin::{self, open_admin, open_reader, refuse_other_runs};
+use crate::experiment::clusters;
 use crate::experiment::event::{Event, Observer};
-use crate::experiment::target::{ResetPlan, Target as OpenTarget};
-use crate::experiment::{clusters, conflicts, connection};
+use crate::experiment::live::LiveError;
+use crate::experiment::target::{self, ResetPlan, Target as OpenTarget};
 use crate::host::stop::Stop;
 use crate::host::{self, Hosts, LOCAL};
 use crate::pg::control::Controller;
@@ -89,10 +89,10 @@ pub(super) fn params(
     }
     for (name, target) in &job.experiment.targets {
         if let Target::Server { dsn, .. } = target {
-            all.insert(name.clone(), connection::params(dsn, run_id)?);
+            all.insert(name.clone(), target::params(dsn, run_id)?);
         }
     }
-    for warning in all.values().flat_map(connection::warnings) {
+    for warning in all.values().flat_map(target::warnings) {
         observe(Event::Warns(&warning));
     }
     Ok(all)
@@ -119,7 +119,7 @@ pub(super) fn open(
             observe(Event::ServerStarted);
             let cluster = cluster?;
             let dsn = ConnectString::new(cluster.primary_conninfo());
-            let params = connection::params(&dsn, run_id)?;
+            let params = target::params(&dsn, run_id)?;
             let server = TargetServer::new(name, params, Some(cluster), &hosts);
             servers.insert(name.clone(), server);
         }
@@ -210,7 +210,7 @@ pub(super) fn open_target(
         // Before a data set is loaded, which drops tables.
         Purpose::Run { run_id, claims } => {
             if target.cluster.is_none() {
-                conflicts::refuse_changed(&[Resource::server(&identity)].into(), claims)?;
+                admin::refuse_changed(&[Resource::server(&identity)].into(), claims)?;
             }
             refuse_other_runs(&mut admin, &server.info.database, run_id, false)?;
             true

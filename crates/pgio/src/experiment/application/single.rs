@@ -16,12 +16,13 @@ use super::error::SingleError;
 use crate::config::SlobSettings;
 use crate::config::experiment::Checkpoint;
 use crate::dataset::lines;
-use crate::experiment::admin::{beside_warning, open_admin, refuse_other_runs};
-use crate::experiment::conflicts::InterruptedRun;
-use crate::experiment::connection::{self, ConnectionKeys};
-use crate::experiment::error::LiveError;
+use crate::experiment::admin::{
+    self, InterruptedRun, beside_warning, open_admin, refuse_other_runs,
+};
+use crate::experiment::live::LiveError;
+use crate::experiment::target::{self, ConnectionKeys};
 use crate::experiment::trial::{self, Request, TrialResult};
-use crate::experiment::{conflicts, environment, slob, state};
+use crate::experiment::{environment, slob, state};
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
 use crate::pg::server::{self, Server};
@@ -102,13 +103,13 @@ pub fn open<'a>(
     let run_id = state::new_run_id();
     let mut warn = |warning: &_| observe(&SingleEvent::Warns(warning));
     let text = run.keys.connect_string();
-    let params = connection::params_with_warnings(&text, &run_id, &mut warn)?;
-    for other in conflicts::refuse_unfinished([&params])? {
+    let params = target::params_with_warnings(&text, &run_id, &mut warn)?;
+    for other in admin::refuse_unfinished([&params])? {
         observe(&SingleEvent::OtherInterrupted(&other));
     }
     let (mut admin, server) = open_admin(&params, &run_id)?;
     let identity = server::identity(&mut admin).map_err(LiveError::from)?;
-    conflicts::refuse_changed(&[Resource::server(&identity)].into(), &Claims::default())?;
+    admin::refuse_changed(&[Resource::server(&identity)].into(), &Claims::default())?;
     let beside = refuse_other_runs(&mut admin, &server.info.database, &run_id, false)?;
     if let Some(warning) = beside_warning(&beside, &params.describe()) {
         observe(&SingleEvent::Warns(&warning));

@@ -14,11 +14,10 @@ use super::job::Job;
 use super::servers::{self, Purpose, TargetServer};
 use super::{background, drivers, workloads};
 use crate::config::experiment::{Experiment, Target, WorkloadSpec};
+use crate::experiment::admin::{self, ConflictError};
 use crate::experiment::background::Neighbor;
-use crate::experiment::conflicts::{self, ConflictError};
-use crate::experiment::error::LiveError;
 use crate::experiment::event::{Event, Observer};
-use crate::experiment::live::{self, LiveCell};
+use crate::experiment::live::{self, LiveCell, LiveError};
 use crate::experiment::target::Target as OpenTarget;
 use crate::host::stop::Stop;
 use crate::host::{Hosts, LOCAL};
@@ -43,7 +42,7 @@ pub fn validate(
 ) -> Result<Vec<Unchecked>, RunError> {
     drivers::check(job)?;
     let params = servers::params(job, "plan", observe)?;
-    for other in conflicts::refuse_unfinished(params.values())? {
+    for other in admin::refuse_unfinished(params.values())? {
         observe(Event::OtherInterrupted(&other));
     }
     for workload in &job.experiment.workloads {
@@ -110,7 +109,7 @@ pub(super) fn inspect(
 
 /// Refuses what other runs changed or are changing. A plan holds no claims.
 fn refuse_changed(resources: &BTreeSet<Resource>) -> Result<(), ConflictError> {
-    conflicts::refuse_changed(resources, &Claims::default())
+    admin::refuse_changed(resources, &Claims::default())
 }
 
 /// Checks the work on a server that does not exist yet.

@@ -21,14 +21,13 @@ use super::schedule::Schedule;
 use super::servers::{Purpose, TargetServer, open_target, params_of};
 use crate::config::experiment::{Rules, WorkloadSpec};
 use crate::experiment::background::Background;
-use crate::experiment::error::LiveError;
 use crate::experiment::event::{Event, Observer, WorkloadBegins};
-use crate::experiment::live::{CheckedCells, FurtherServers, Live, LiveCell};
+use crate::experiment::live::{CheckedCells, FurtherServers, Live, LiveCell, LiveError};
 use crate::experiment::pace::Pace;
 use crate::experiment::results::Results;
 use crate::experiment::run::{Ended, Runner, run as run_plan};
 use crate::experiment::target::Target;
-use crate::experiment::{conflicts, state};
+use crate::experiment::{admin, state};
 use crate::host::lock::LockFile;
 use crate::host::stop::Stop;
 use crate::treatment::journal::{self, Claims, Journal};
@@ -348,9 +347,9 @@ fn close(mut runner: Live<'_>) -> Result<(), RunError> {
 /// it.
 fn claim_and_check(runner: &mut Live<'_>, claims: &mut Claims) -> Result<(), RunError> {
     let touched = runner.touched_before_check();
-    conflicts::claim(&touched, claims, &runner.run_id, &runner.results.experiment)?;
+    admin::claim(&touched, claims, &runner.run_id, &runner.results.experiment)?;
     let touched = runner.check()?;
-    conflicts::claim(&touched, claims, &runner.run_id, &runner.results.experiment)?;
+    admin::claim(&touched, claims, &runner.run_id, &runner.results.experiment)?;
     for warning in runner.refuse_other_runs()? {
         (runner.results.observe)(Event::Warns(&warning));
     }

@@ -12,8 +12,8 @@ use crate::config::experiment::{
 use crate::config::resolve::Extent;
 use crate::config::{CommitSettings, ConnectString, Layer};
 use crate::experiment::application::Job;
-use crate::experiment::connection::{self, ConnectionKeys};
 use crate::experiment::state;
+use crate::experiment::target::{self, ConnectionKeys};
 use crate::treatment::{self, Treatments};
 use pgio_connect::{ConnectError, ConnectParams};
 use pgio_results::Warning;
@@ -142,7 +142,7 @@ fn resolve(
     text: &ConnectString,
     warn: &mut dyn FnMut(&Warning),
 ) -> Result<ConnectParams, ConnectError> {
-    connection::params_with_warnings(text, &state::new_run_id(), warn)
+    target::params_with_warnings(text, &state::new_run_id(), warn)
 }
 
 fn subject_of_target(

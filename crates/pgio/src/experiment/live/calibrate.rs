@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::Live;
 use crate::config::experiment::Weave;
 use crate::experiment::calibration::{self, CalibrationInput, CalibrationPart};
-use crate::experiment::error::LiveError;
 use crate::experiment::event::Event;
-use crate::pg::server;
+use crate::experiment::live::LiveError;
+use crate::pg::replication;
 use crate::rng::derive;
 use crate::workload::{SessionPool, Setup, WeavePlan};
 use pgio_report::analysis;
@@ -72,7 +72,7 @@ impl Live<'_> {
         let name = self.results.cells[cell].target.clone();
         self.reconnect(&name)?;
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
-        let replication = server::replication(&mut target.admin)?;
+        let replication = replication::current(&mut target.admin)?;
         Ok(if replication.is_required() { calibration::FIRST_WITH_STANDBY } else { Duration::ZERO })
     }
 

@@ -10,10 +10,9 @@ use super::joint;
 use super::session::{Controlled, context};
 use crate::config::experiment::{Checkpoint, Rules, Weave};
 use crate::experiment::background::{Neighbor, connections_beside};
-use crate::experiment::cycles;
-use crate::experiment::error::LiveError;
-use crate::experiment::reset;
+use crate::experiment::live::LiveError;
 use crate::experiment::target::Target;
+use crate::experiment::{plan, reset};
 use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::server::Connections;
@@ -170,14 +169,14 @@ fn check_on(
     check_room(cell, target, neighbors, stop)?;
     if rules.checkpoint == Checkpoint::Spread {
         let declared = treatment::declared_value(&cell.treatments, "checkpoint_timeout");
-        let timeout = cycles::cycle_seconds(&mut target.admin, declared.as_deref())?;
-        cycles::whole_cycles(target.workloads[cell.work].extent(), timeout)
+        let timeout = plan::cycle_seconds(&mut target.admin, declared.as_deref())?;
+        plan::whole_cycles(target.workloads[cell.work].extent(), timeout)
             .map_err(|why| LiveError::Cycles { condition: cell.title.clone(), why })?;
     }
     Ok(checked.prepared)
 }
 
-/// Refuses a cell for whose sessions, and those of its background work, the server has no room under the condition.
+/// Refuses a cell for whose sessions, and its background work's, the server has no room under the condition.
 fn check_room(
     cell: &LiveCell,
     target: &mut Target,

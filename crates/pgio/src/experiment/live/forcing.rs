@@ -1,7 +1,7 @@
 //! Puts a condition in force on one of its servers, and undoes it there.
 //!
 //! A condition of several servers is put in force on one after the other. A journal's steps are undone on one
-//! server, so each has a journal of its own: the first server's is named after the run, those of [`FurtherServers`]
+//! server, so each has a journal of its own: the first server's is named after the run, the journals of [`FurtherServers`]
 //! after run and target.
 
 use std::collections::BTreeMap;
@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use super::Live;
 use super::session::{Controlled, context, refresh_storage, renew_session};
-use crate::experiment::error::LiveError;
 use crate::experiment::event::Event;
-use crate::pg::server::{self, ServerNode};
+use crate::experiment::live::LiveError;
+use crate::pg::replication;
+use crate::pg::server::ServerNode;
 use crate::treatment::journal::{Journal, UndoTarget};
 use crate::treatment::{self, InForce, OnConflict, Record, Restored, TreatmentError, Undone};
 use pgio_results::model::Warning;
@@ -24,7 +25,7 @@ impl Live<'_> {
         let mut control = Controlled::new(target);
         let private = target.cluster.is_some();
         let standbys = match target.control {
-            Some(_) => server::streaming(&mut target.admin),
+            Some(_) => replication::streaming(&mut target.admin),
             None => Vec::new(),
         };
         let undo_target = UndoTarget {

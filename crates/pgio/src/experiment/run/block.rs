@@ -278,7 +278,7 @@ struct UndoOnPanic<'a, R: Runner> {
 impl<R: Runner> Drop for UndoOnPanic<'_, R> {
     fn drop(&mut self) {
         if thread::panicking() {
-            // Nobody is left to receive an error. A second panic, such as that of an observer, would abort here.
+            // Nobody is left to receive an error. A second panic, such as an observer's, would abort here.
             let undo = AssertUnwindSafe(|| self.runner.undo(self.planned));
             let _ = panic::catch_unwind(undo);
         }

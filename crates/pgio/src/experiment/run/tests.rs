@@ -441,16 +441,16 @@ fn one_valid_trial_keeps_the_run_going() {
 #[test]
 fn a_continued_run_has_two_blocks_of_its_own_and_keeps_what_was_valid() {
     let plan = plan(2, 6, 1);
-    let of = |blocks: u32| {
+    let valid = |blocks: u32| {
         let both = (1..=blocks).flat_map(|block| [((block, 0, 2), true), ((block, 1, 2), true)]);
         StoredAttempts(both.collect())
     };
     let rules = Rules { repeats: 0, ..FIXED };
     let go_on = |done: &StoredAttempts, fake: &mut Fake| run(&plan, &[0, 0], rules, done, fake);
     let mut fake = Fake { earlier_invalid: true, ..hopeless() };
-    assert_eq!(go_on(&of(2), &mut fake), none_valid(2, 4));
+    assert_eq!(go_on(&valid(2), &mut fake), none_valid(2, 4));
     let mut fake = hopeless();
-    assert_eq!(go_on(&of(2), &mut fake), Ok(Ended::Complete));
+    assert_eq!(go_on(&valid(2), &mut fake), Ok(Ended::Complete));
     assert_eq!(fake.trials().len(), 4 * 2);
 }
 

@@ -1,6 +1,6 @@
 //! Makes one record of the trials of several servers that shared a window.
 //!
-//! Counts are added and rates recomputed from the sums, latencies are those of all operations (histograms merge
+//! Counts are added and rates recomputed from the sums, latencies are of all operations (histograms merge
 //! exactly), and what cannot be added (settings, environment, the server's description) is the first server's;
 //! each server's own is in `targets`. A check has the worst verdict of all servers and names those
 //! that failed it. What hosts and treatments prove is judged here, because a host may serve several servers.
@@ -8,8 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::record::{exclude_drivers, put, record_totals};
-use super::request::Request;
-use super::{TrialResult, observed};
+use super::{Request, TrialResult, observed};
 use crate::experiment::trial_checks::{self, apart};
 use crate::treatment::InForce;
 use crate::workload::Totals;
@@ -19,7 +18,7 @@ use pgio_results::model::{
     Check, CheckVerdict, DatabaseCounters, DatabaseRow, Evidence, Metric, Outcome, Slice,
     TargetResult, Trial, Warning,
 };
-use pgio_results::series::{Series, Track};
+use pgio_results::telemetry::{Series, Track};
 use pgio_results::telemetry::{Telemetry, Waits};
 
 /// One server's trial.
@@ -248,14 +247,14 @@ fn database(trials: &[(&str, &Trial)]) -> Option<DatabaseCounters> {
 }
 
 fn evidence(trials: &[(&str, &Trial)]) -> Vec<Evidence> {
-    let of_one = |(name, trial): &(&str, &Trial)| {
+    let named = |(name, trial): &(&str, &Trial)| {
         let name = (*name).to_owned();
         let named = trial.evidence.iter().cloned();
         named
             .map(move |e| Evidence { what: format!("{name}: {}", e.what), ..e })
             .collect::<Vec<_>>()
     };
-    trials.iter().flat_map(of_one).collect()
+    trials.iter().flat_map(named).collect()
 }
 
 /// One check of each kind, with the worst verdict.
@@ -266,13 +265,13 @@ fn checks(trials: &[(&str, &Trial)]) -> Vec<Check> {
             ids.push(&check.id);
         }
     }
-    let of_id = |id: &str| {
+    let worst = |id: &str| {
         let found = trials.iter().flat_map(|(name, trial)| {
             trial.checks.iter().filter(|check| check.id == id).map(|check| (*name, check))
         });
         merged(id, &found.collect::<Vec<_>>())
     };
-    ids.into_iter().map(of_id).collect()
+    ids.into_iter().map(worst).collect()
 }
 
 /// How many servers have their own message in a failed check; the others are only named.
@@ -372,14 +371,14 @@ mod tests {
 
     #[test]
     fn the_last_slice_ends_with_the_last_server() {
-        let of_server = |seconds: f64| {
+        let server = |seconds: f64| {
             let slice =
                 |at: f64, seconds: f64| Slice { at, seconds, commits: 10, ..Slice::default() };
             let mut trial = pgio_results::test_support::full_trial();
             trial.timeline = vec![slice(1.0, 1.0), slice(1.0 + seconds, seconds)];
             trial
         };
-        let (short, long) = (of_server(1.0), of_server(6.0));
+        let (short, long) = (server(1.0), server(6.0));
         for order in [[("a", &short), ("b", &long)], [("b", &long), ("a", &short)]] {
             let last = timeline(&order).pop().unwrap();
             assert_eq!((last.at, last.seconds, last.commits), (7.0, 6.0, 20));

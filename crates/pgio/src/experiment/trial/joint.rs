@@ -14,9 +14,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::TrialResult;
 use super::combine::{HostObservations, ServerTrial, combine};
-use super::request::Request;
+use super::{Request, TrialResult};
 use crate::host::stop::Stop;
 use crate::rng::derive;
 use crate::telemetry::{Recorder, TelemetrySources};

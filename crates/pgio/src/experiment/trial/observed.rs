@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use pgio_connect::Client;
 
+use super::Request;
 use super::record::put;
-use super::request::Request;
 use crate::pg::server;
 use crate::rng::derive;
 use crate::telemetry::{self, Recorder, TrialPlan};
 use crate::workload::WovenCondition;
 use pgio_results::model::Trial;
-use pgio_results::series::Series;
+use pgio_results::telemetry::Series;
 use pgio_results::telemetry::{DeviceUse, Telemetry};
 use pgio_results::waits::{GROUPS, by_group};
 
@@ -76,7 +76,7 @@ pub(super) fn add_metrics(trial: &mut Trial) {
     // In a woven window the devices served all conditions.
     let own = trial.woven.is_none();
     if let Some(devices) = telemetry.devices_in_use().filter(|_| own) {
-        let sum = |of: fn(&DeviceUse) -> f64| devices.iter().map(|d| of(d)).sum::<f64>();
+        let sum = |value: fn(&DeviceUse) -> f64| devices.iter().map(|d| value(d)).sum::<f64>();
         put(&mut trial.metrics, "device_reads_per_second", Some(sum(|d| d.reads_per_second)));
         put(&mut trial.metrics, "device_writes_per_second", Some(sum(|d| d.writes_per_second)));
         let flushed = telemetry.flushed_devices().unwrap_or_default();

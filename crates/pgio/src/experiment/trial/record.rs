@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::request::Request;
+use super::Request;
 use crate::experiment::trial_checks;
 use crate::telemetry::TelemetrySources;
 use crate::workload::command::ProgramOutput;
 use crate::workload::coordinator::launch;
 use crate::workload::{EngineError, Totals, WindowOutcome, Workload};
 use pgio_results::histogram::Histogram;
+use pgio_results::latency::{Class, Statistic};
 use pgio_results::model::{Evidence, Metric, Slice, Trial, When};
-use pgio_results::operation::{Class, Statistic};
 use pgio_results::{latency, metrics};
 
 const COMMITS: &str = "commits_per_second";
@@ -140,8 +140,8 @@ pub(in crate::experiment) fn metrics_of(
         }
     }
     for (name, classes) in MEANS_OF_CLASSES {
-        let of = |class: &&str| totals.histograms.get(*class).and_then(Histogram::mean);
-        let at_least = classes.iter().filter_map(of).any(|mean| mean.at_least);
+        let mean_latency = |class: &&str| totals.histograms.get(*class).and_then(Histogram::mean);
+        let at_least = classes.iter().filter_map(mean_latency).any(|mean| mean.at_least);
         all.entry((*name).to_owned()).and_modify(|metric| metric.at_least = at_least);
     }
     all
@@ -221,13 +221,13 @@ mod tests {
 
     #[test]
     fn the_timeline_of_a_window_of_days_has_fewer_and_longer_slices() {
-        let of = |seconds: u64| {
+        let timeline = |seconds: u64| {
             let slice = |at| Slice { at: at as f64, seconds: 1.0, commits: 3, ..Slice::default() };
             condensed((1..=seconds).map(slice).collect())
         };
-        let hours = of(10_000);
+        let hours = timeline(10_000);
         assert_eq!((hours.len(), hours[9].at, hours[9].seconds), (10_000, 10.0, 1.0));
-        let days = of(864_001);
+        let days = timeline(864_001);
         assert!((5_000..=MOST_SLICES).contains(&days.len()), "{}", days.len());
         assert_eq!((days[0].at, days[0].seconds, days[0].commits), (87.0, 87.0, 261));
         assert_eq!(days.iter().map(|slice| slice.commits).sum::<u64>(), 3 * 864_001);

@@ -2,7 +2,7 @@
 //!
 //! What belongs to one condition is its own: work, latencies, counted time, settings as the sessions read
 //! them back. What belongs to the window is in every record: environment, telemetry, checkpoints. Rates
-//! of the server's counters are left out, since they are those of all conditions together.
+//! of the server's counters are left out, since they count all conditions together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,21 +12,20 @@ use benchmath::carry_over::Slices;
 use pgio_connect::Client;
 
 use super::readings::{
-    EvidencePace, add_new, prepare_and_read_host, prepare_server, read_counters, read_dataset,
-    read_end, read_environment, read_environment_again, refuse_unproved,
+    self, EvidencePace, add_new, prepare_and_read_host, prepare_server, read_counters,
+    read_dataset, read_end, read_environment, read_environment_again, refuse_unproved,
 };
 use super::record::{put, record_run};
-use super::request::Request;
-use super::{counters, new_record, observed, outcome_of};
+use super::{Request, new_record, observed, outcome_of};
 use crate::experiment::{environment, trial_checks};
-use crate::pg::server::Counters;
+use crate::pg::counters::Counters;
 use crate::treatment::InForce;
 use crate::workload::{
     EngineError, Generator, Participants, Progress, SessionPool, Setup, WeavePlan, WindowEvent,
     WovenCondition, WovenFailure, WovenOutcome,
 };
 use pgio_results::model::{Check, Evidence, Outcome, Trial, When, Woven};
-use pgio_results::series::Series;
+use pgio_results::telemetry::Series;
 
 /// The conditions of a block that take turns; all on one server with one workload.
 #[derive(Debug)]
@@ -76,7 +75,7 @@ pub fn run(
     result
 }
 
-/// Returns the outcome of each condition's trial, and a check if another condition failed. A failure is that of the
+/// Returns the outcome of each condition's trial, and a check if another condition failed. A failure belongs to the
 /// condition whose slice it ended, if it did: the trials of the others are invalid, and their shares of failed trials
 /// stay their own.
 fn outcomes(conditions: &[String], failure: Option<WovenFailure>) -> Vec<(Outcome, Option<Check>)> {
@@ -182,7 +181,7 @@ fn plan_of(block: &WovenBlock<'_>) -> Result<WeavePlan, EngineError> {
 }
 
 /// Returns what the sessions are prepared with. They get a condition's settings with each of its slices; the
-/// window is that of one server and one process.
+/// window belongs to one server and one process.
 fn setup(first: &Request<'_>) -> Setup {
     Setup { settings: Vec::new(), opener: None, generator: Generator::Alone, ..first.setup() }
 }
@@ -202,7 +201,7 @@ fn read_again(
 ) -> Result<WindowEnd, EngineError> {
     let after = read_counters(first, admin, When::After)?.counters;
     if after.were_reset_since(&before) {
-        trials.iter_mut().for_each(|trial| trial.warnings.push(counters::reset_warning()));
+        trials.iter_mut().for_each(|trial| trial.warnings.push(readings::reset_warning()));
     }
     read_end(first, admin, trials)?;
     let checkpoints = after.checkpoints_since(&before);
@@ -299,7 +298,7 @@ mod tests {
         assert_eq!(failed, [false, true]);
         let [check] = checks.as_slice() else { panic!("{checks:?}") };
         assert!(check.starts_with("the window ended in a slice of `on`: 2 sessions"), "{check}");
-        // Before the first slice, it is that of all.
+        // Before the first slice, it is everyone's.
         assert_eq!(found(overdue(), None), (vec![true, true], Vec::new()));
         let stopped = outcomes(&["local".to_owned()], Some(EngineError::Stopped.into()));
         assert_eq!(stopped, [(Outcome::Interrupted, None)]);

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeSet;
 
+use pgio_results::change::fact;
+use pgio_results::checks;
 use pgio_results::model::{Check, Trial};
 use pgio_results::telemetry::{DrbdUse, Telemetry};
 use pgio_results::units::human;
@@ -15,6 +17,7 @@ use crate::host::drbd::{
     CONGESTED_ID, CONGESTED_REMEDY, LOST_ID, LOST_REMEDY, STANDALONE, connection_loss, is_behind,
     samples,
 };
+use crate::treatment::SYNCHRONOUS;
 
 /// Empty if the server's files are not on DRBD, or it was not observed.
 pub(super) fn checks(trial: &Trial) -> Vec<Check> {
@@ -87,14 +90,64 @@ fn behind(name: &str, usage: &DrbdUse) -> Option<String> {
     }
 }
 
+// Whether a standby flushes what it confirms: with fsync = off, a commit that waits for its flush waits for nothing,
+// and the level of synchronous_commit that the condition names was not measured. The settings of standbys are among
+// the facts of the environment (`telemetry::environment`).
+
+/// `None` if no standby was found on an observed host, or the server itself does not flush.
+pub(super) fn check(trial: &Trial) -> Option<Check> {
+    const ID: &str = "standby-durability";
+    if trial.server.fsync == "off" {
+        return None;
+    }
+    let flushes = trial
+        .environment
+        .iter()
+        .filter(|(name, _)| fact::is_of_standby(name) && name.ends_with(".fsync"));
+    let (mut known, mut off) = (0, Vec::new());
+    for (name, value) in flushes {
+        known += 1;
+        if value == "off" {
+            off.push(name.as_str());
+        }
+    }
+    if off.is_empty() {
+        return (known > 0).then(|| Check::ok(ID, "fsync is on on every standby that was found"));
+    }
+    Some(Check::warning(
+        ID,
+        format!(
+            "{} = off: commits that wait for the standby's flush wait for nothing",
+            off.join(" and ")
+        ),
+        "turn fsync on in the standby's configuration and reload it",
+    ))
+}
+
+/// Reports standbys that came, went or changed their state: commits may have waited for another one.
+pub(super) fn changed(trial: &Trial) -> Option<Check> {
+    const ID: &str = "standby-changed";
+    let all = trial.evidence.iter().filter(|e| e.what == SYNCHRONOUS && e.expected.is_some());
+    let found: Vec<&str> = all.map(|e| e.found.as_str()).collect();
+    let first = *found.first()?;
+    let other = *found.iter().find(|state| **state != first)?;
+    Some(Check::warning(
+        ID,
+        format!("the standbys were `{first}` and then `{other}`"),
+        checks::remedy(ID),
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::host::drbd::UP_TO_DATE;
     use pgio_results::CheckVerdict;
+    use pgio_results::model::{Evidence, When};
     use pgio_results::telemetry::{Device, DrbdState, HostUse, Storage};
     use pgio_results::test_support::full_trial;
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     /// A server on drbd1, with these connections and replication states inside the window.
     fn on_drbd(states: &[(&str, &str)], change: impl Fn(&mut DrbdUse)) -> Trial {
@@ -165,5 +218,46 @@ mod tests {
         assert!(verdicts(&ahead)[1].1.ends_with("was ahead of its peer in 4 samples"));
         let full = on_drbd(&[("Connected", "Established")], |d| d.states[0].congested = Some(true));
         assert_eq!(verdicts(&full)[1].0, CheckVerdict::Warning);
+    }
+
+    fn checked(facts: &[(&str, &str)]) -> Option<Check> {
+        let facts = facts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        check(&Trial { environment: Arc::new(facts.collect::<BTreeMap<_, _>>()), ..full_trial() })
+    }
+
+    #[test]
+    fn standbys_that_change_inside_a_window_are_reported() {
+        let found = |states: &[&str]| {
+            let one = |state: &&str| Evidence {
+                when: When::During,
+                what: SYNCHRONOUS.to_owned(),
+                found: (*state).to_owned(),
+                expected: Some((*state).to_owned()),
+            };
+            changed(&Trial { evidence: states.iter().map(one).collect(), ..full_trial() })
+        };
+        assert_eq!(found(&[]), None);
+        assert_eq!(found(&["near: sync, far: potential"; 3]), None);
+        let check = found(&["near: sync, far: potential", "far: sync", "far: sync"]).unwrap();
+        assert_eq!(check.verdict, CheckVerdict::Warning);
+        assert_eq!(
+            check.message,
+            "the standbys were `near: sync, far: potential` and then `far: sync`"
+        );
+    }
+
+    #[test]
+    fn a_standby_that_does_not_flush_is_reported() {
+        let check = checked(&[("db2.standby./srv/s.fsync", "off"), ("standby./srv/t.fsync", "on")])
+            .unwrap();
+        assert_eq!(check.verdict, CheckVerdict::Warning);
+        assert!(check.message.starts_with("db2.standby./srv/s.fsync = off: "), "{}", check.message);
+    }
+
+    #[test]
+    fn a_healthy_standby_passes_and_none_is_not_judged() {
+        let healthy = [("standby./srv/t.fsync", "on"), ("standby./srv/t.shared_buffers", "off")];
+        assert_eq!(checked(&healthy).unwrap().verdict, CheckVerdict::Ok);
+        assert_eq!(checked(&[("setting.fsync", "off"), ("host.kernel", "6.1")]), None);
     }
 }

@@ -5,13 +5,12 @@
 //! judged.
 
 use super::foreign::{self, percent, worst};
-use super::foreign_io;
 use crate::host::drbd::{CONGESTED_REMEDY, is_behind, is_resync};
 use crate::host::{LOCAL, called};
 use pgio_results::checks::remedy;
 use pgio_results::joint::DriverPart;
 use pgio_results::model::{Check, Trial};
-use pgio_results::series::Series;
+use pgio_results::telemetry::Series;
 use pgio_results::telemetry::{DrbdState, DrbdUse, Storage, Telemetry};
 use pgio_results::thresholds::{
     CLOCK_SKEW_SECONDS, GENERATOR_AWAITED, GENERATOR_BUSY, MEMORY_PRESSURE, SAMPLES_MISSED,
@@ -36,7 +35,7 @@ pub(super) fn checks(trial: &Trial, series: Option<&Series>, waits_for_flush: bo
     all.extend(resync(telemetry));
     all.extend(foreign::load(trial, telemetry));
     all.extend(foreign::sessions(trial, telemetry));
-    all.extend(foreign_io::check(telemetry));
+    all.extend(foreign::device_io(telemetry));
     all.extend(generator(telemetry, trial));
     all.extend(telemetry_cost(telemetry, trial.observed_seconds()));
     all.extend(foreign::steal(telemetry));
@@ -96,7 +95,8 @@ fn effect_of_condition(states: &[DrbdState], ends: &[&DrbdUse]) -> Option<&'stat
     }
     // States are in the order in which they were first seen.
     let behind_first = |states: &[DrbdState]| {
-        let first = |of: fn(&str) -> bool| states.iter().position(|s| of(&s.replication));
+        let first =
+            |replicates: fn(&str) -> bool| states.iter().position(|s| replicates(&s.replication));
         let behind = first(is_behind)?;
         Some(first(is_resync).is_none_or(|resync| behind < resync))
     };
@@ -274,8 +274,8 @@ pub(super) fn lying_cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check>
     // The probe may have met a busy device. That the device flushed in the window itself is the better proof.
     let flushes = wal.and_then(|s| {
         let host = telemetry.hosts.get(&s.host)?;
-        let of = |name: &str| host.devices.get(name).and_then(|d| d.flushes_per_second);
-        host.flushed_below(s)?.into_iter().map(of).sum::<Option<f64>>()
+        let flushed = |name: &str| host.devices.get(name).and_then(|d| d.flushes_per_second);
+        host.flushed_below(s)?.into_iter().map(flushed).sum::<Option<f64>>()
     });
     let has_flushed = flushes.is_some_and(|flushes| flushes * MAX_COMMITS_PER_FLUSH >= each);
     Some(if each * flush > MAX_COMMITS_PER_FLUSH && !has_flushed {
@@ -321,8 +321,8 @@ fn cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
     // Without a known place of the data, the server may run on any machine.
     let host = telemetry.storage.iter().find(|s| s.role == "data").map(|s| s.host.as_str());
     let memory = host.and_then(|name| telemetry.hosts.get(name)?.memory.get("total").copied());
-    let of = human::bytes;
-    let sizes = format!("data {} : shared_buffers {}", of(data), of(buffers));
+    let size = human::bytes;
+    let sizes = format!("data {} : shared_buffers {}", size(data), size(buffers));
     let held = match memory {
         _ if data <= buffers => "; shared_buffers can hold all data",
         Some(memory) if data <= memory => {
@@ -331,7 +331,7 @@ fn cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
         Some(_) => "; the data is larger than memory",
         None => "",
     };
-    let memory = memory.map_or(String::new(), |memory| format!(" : memory {}", of(memory)));
+    let memory = memory.map_or(String::new(), |memory| format!(" : memory {}", size(memory)));
     let message = format!("{sizes}{memory}{held}");
     Some(Check::ok("cache", message))
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use pgio_results::checks::definition;
 use pgio_results::model::{CheckVerdict, Metric, SessionTotals};
-use pgio_results::series::Moment;
+use pgio_results::telemetry::Moment;
 use pgio_results::telemetry::{Device, DeviceUse, DrbdState, DrbdUse, HostUse, Probes, Waits};
 use pgio_results::test_support::full_trial;
 

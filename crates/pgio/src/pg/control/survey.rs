@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use pgio_connect::Client;
 
-use super::dependents::active_dependents;
 use super::environment::{self, PROGRAM};
-use super::{ControlError, Controller, Method, Plan, Program};
+use super::{ControlError, Controller, Method, Plan, Program, active_dependents};
 use crate::config::experiment::ControlMethod;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::{Prefix, Rights, User};
-use crate::pg::{POSTMASTER_OF, pending, words};
+use crate::pg::{POSTMASTER_OF, values, words};
 
 const PROCESS: &str = include_str!("process.sh");
 
@@ -58,7 +57,7 @@ impl Controller {
             data_directory: row.try_get(1)?,
             collector: row.try_get(2)?,
         };
-        let names = pending::for_restart(client)?;
+        let names = values::for_restart(client)?;
         if !names.is_empty() {
             return Err(ControlError::Pending { names });
         }

@@ -15,15 +15,13 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::catch_up::{self, Goal};
 use super::find::find_observed;
-use super::layout;
-use super::options::check_version_options;
-use super::progress::{Observer, Progress};
-use super::protocol::{Command, read_answer};
 use super::reap::reap;
+use super::server::{self, Goal};
+use super::supervisor::{Command, read_answer};
 use super::task::{Layout, Member, STANDBY, Setting, Task};
-use super::{Binaries, Error, ServerVersion, VersionRequest, at};
+use super::version::check_version_options;
+use super::{Binaries, Error, Observer, Progress, ServerVersion, VersionRequest, at, layout};
 use crate::config::experiment::StandbyTarget;
 use crate::host::exec::{CommandLine, SpawnOptions, own_stderr, spawn};
 use crate::host::stop::Stop;
@@ -39,7 +37,7 @@ const POLL: Duration = Duration::from_millis(10);
 pub struct Spec {
     /// `None` means the newest installed server, or else the newest available for download.
     pub pg: Option<VersionRequest>,
-    /// One standby, named `standby`, before those of `standbys`; the primary's commits wait for it.
+    /// One standby, named `standby`, before the ones in `standbys`; the primary's commits wait for it.
     pub standby: bool,
     pub standbys: Vec<StandbyTarget>,
     /// Further options of initdb.
@@ -289,10 +287,10 @@ impl PrivateCluster {
         }
         let mut client = self.connect("postgres")?;
         for name in &names {
-            catch_up::wait(&mut client, name, &Goal::Stream, stop)?;
+            server::wait(&mut client, name, &Goal::Stream, stop)?;
         }
-        if catch_up::requires_standby(&mut client)? {
-            catch_up::wait_for_synchronous(&mut client, stop)
+        if server::requires_standby(&mut client)? {
+            server::wait_for_synchronous(&mut client, stop)
         } else {
             Ok(())
         }
@@ -312,8 +310,8 @@ impl PrivateCluster {
             let from = from.unwrap_or_else(|| self.layout.primary());
             let conninfo = self.layout.conninfo(from, "postgres");
             let mut client = session::open_private(&conninfo)?;
-            let position = catch_up::position(&mut client)?;
-            catch_up::wait(&mut client, &standby.name, &Goal::Replay(position), stop)?;
+            let position = server::position(&mut client)?;
+            server::wait(&mut client, &standby.name, &Goal::Replay(position), stop)?;
         }
         Ok(())
     }

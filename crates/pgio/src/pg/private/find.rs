@@ -10,10 +10,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Error;
 use super::download::{self, CachedBuild};
-use super::progress::Observer;
 use super::version::{SUPPORTED, ServerVersion, VersionRequest};
+use super::{Error, Observer};
 use crate::host::exec::{CommandLine, Exec, Local};
 use crate::host::stop::Stop;
 

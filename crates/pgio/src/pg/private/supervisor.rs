@@ -2,7 +2,7 @@
 //!
 //! It creates the cluster and executes the owner's commands. When its stdin closes, or on SIGTERM,
 //! SIGINT or SIGHUP, it stops the servers and removes their directory. A Ctrl-C
-//! reaches only the owner. `protocol` defines the messages;
+//! reaches only the owner. [`Order`] and [`Event`] are the messages;
 //! the argument is a [`Task`] as JSON.
 //!
 //! Only the main thread starts servers; the other threads only listen.
@@ -11,21 +11,20 @@ use std::error::Error as _;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use std::{env, fs, thread};
+use std::{env, fmt, fs, thread};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::directory::{ClusterDirectory, WAL};
-use super::layout;
-use super::protocol::{Answer, Command, write_answer};
 use super::server::{self, Programs};
 use super::task::{Layout, Member, PRIMARY, Task};
-use super::{Error, at};
+use super::{Error, at, layout};
 use crate::host::exec::{Ids, in_thread};
 
 /// Runs until the owner has ended. The first line of stdin is the task. Returns the exit status: 0, 1 if the
@@ -316,6 +315,66 @@ pub(super) fn remove_directory(directory: &ClusterDirectory, root: &Path) -> Res
     }
 }
 
+// The protocol between owner and supervisor over two pipes, one line per message. The owner sends commands:
+// `restart`, `stop` and `start` of a server. The supervisor answers each with one line, `ok TEXT` or `error TEXT`,
+// with TEXT as a JSON string because server logs contain line breaks. Before the first command it sends either `ok`
+// with the cluster's directory, or `error` and exits.
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Command {
+    RestartPrimary,
+    StopPrimary,
+    StartPrimary,
+    StopStandby,
+    StartStandby,
+}
+
+const COMMANDS: &[(Command, &str)] = &[
+    (Command::RestartPrimary, "restart primary"),
+    (Command::StopPrimary, "stop primary"),
+    (Command::StartPrimary, "start primary"),
+    (Command::StopStandby, "stop standby"),
+    (Command::StartStandby, "start standby"),
+];
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = COMMANDS.iter().find(|(command, _)| command == self);
+        f.write_str(line.expect("the table contains every command").1)
+    }
+}
+
+impl FromStr for Command {
+    type Err = String;
+
+    fn from_str(line: &str) -> Result<Self, Self::Err> {
+        let known = COMMANDS.iter().find(|(_, text)| *text == line.trim());
+        known.map(|(command, _)| *command).ok_or_else(|| format!("unknown command `{line}`"))
+    }
+}
+
+/// An answer of the supervisor.
+pub(super) type Answer = Result<String, String>;
+
+pub(super) fn write_answer(answer: &Answer) -> String {
+    let (word, text) = match answer {
+        Ok(text) => ("ok", text),
+        Err(text) => ("error", text),
+    };
+    format!("{word} {}\n", serde_json::Value::from(text.as_str()))
+}
+
+/// `None` if the line is not a valid answer.
+pub(super) fn read_answer(line: &str) -> Option<Answer> {
+    let (word, text) = line.trim_end().split_once(' ')?;
+    let text: String = serde_json::from_str(text).ok()?;
+    match word {
+        "ok" => Some(Ok(text)),
+        "error" => Some(Err(text)),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,5 +408,19 @@ mod tests {
         assert_eq!(servers.below(&task, &wal).parent(), fs::canonicalize(&wal).ok().as_deref());
         drop(servers);
         assert_eq!(fs::read_dir(&wal).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn commands_and_answers_survive_the_pipe() {
+        for (command, text) in COMMANDS {
+            assert_eq!(format!("{command}\n").parse(), Ok(*command), "{text}");
+        }
+        assert!("promote standby".parse::<Command>().is_err());
+        for answer in [Ok("/var/tmp/pgio-x".into()), Err("a\n\"b\"\\".into())] {
+            let line = write_answer(&answer);
+            assert_eq!(line.matches('\n').count(), 1);
+            assert_eq!(read_answer(&line), Some(answer));
+        }
+        assert_eq!(read_answer("hello"), None);
     }
 }

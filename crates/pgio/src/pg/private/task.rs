@@ -24,7 +24,7 @@ pub(super) const STANDBY: &str = "standby";
 pub(super) struct Task {
     pub(super) bindir: PathBuf,
     pub(super) base_dir: PathBuf,
-    /// The name of the main directory, from which those of the others follow.
+    /// The name of the main directory, from which the names of the others follow.
     pub(super) name: String,
     /// Parent of the directory with the primary's WAL; `None` means that it is inside the data.
     pub(super) wal_dir: Option<PathBuf>,

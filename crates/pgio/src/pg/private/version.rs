@@ -4,6 +4,11 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use super::find::Binaries;
+use super::{Error, at};
+use crate::config::experiment::initdb_option_name;
+use crate::host::exec::{CommandLine, Exec, Local};
+
 /// Major versions whose statistics views pgio supports.
 pub const SUPPORTED: RangeInclusive<u32> = 13..=18;
 
@@ -83,6 +88,33 @@ impl fmt::Display for VersionRequest {
     }
 }
 
+// Checks that a version of initdb has the options that a target asks for. The list of known options comes from
+// `initdb --help`, so that a missing one is refused with its version before a directory is created.
+// `config::experiment` refuses those that pgio sets itself.
+
+/// Whether the help text of initdb lists the option.
+fn is_listed(help: &str, name: &str) -> bool {
+    let words = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
+    words.flat_map(|line| line.split([' ', ',', '=', '['])).any(|word| word == name)
+}
+
+/// Refuses options that this version of initdb does not know.
+pub fn check_version_options(binaries: &Binaries, arguments: &[String]) -> Result<(), Error> {
+    if arguments.is_empty() {
+        return Ok(());
+    }
+    let program = std::path::absolute(binaries.directory.join("initdb"));
+    let program = program.map_err(at(&binaries.directory))?;
+    let help = Local.run(&CommandLine::new(program).arg("--help").env("LC_ALL", "C"))?;
+    let mut names = arguments.iter().filter_map(|argument| initdb_option_name(argument));
+    match names.find(|name| !is_listed(&help, name)) {
+        Some(option) => {
+            Err(Error::UnknownOption { option: option.to_owned(), version: binaries.version })
+        }
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,5 +147,22 @@ mod tests {
         assert!("15.14".parse::<VersionRequest>().unwrap().accepts(have));
         assert!(!"15.1".parse::<VersionRequest>().unwrap().accepts(have));
         assert!(!"14".parse::<VersionRequest>().unwrap().accepts(have));
+    }
+
+    const HELP: &str = "Usage:\n  initdb [OPTION]... [DATADIR]\n\nOptions:\n  \
+        -A, --auth=METHOD         default authentication method\n      \
+        --auth-host=METHOD    with --no-such thing\n  \
+        -g, --allow-group-access  allow group read/execute\n  \
+        -k, --data-checksums      use data page checksums\n      \
+        --wal-segsize=SIZE    size of WAL segments, in megabytes\n";
+
+    #[test]
+    fn the_help_text_names_the_options() {
+        for known in ["-g", "--allow-group-access", "-k", "--data-checksums", "--wal-segsize"] {
+            assert!(is_listed(HELP, known), "{known}");
+        }
+        for unknown in ["--no-data-checksums", "-z", "--data", "DATADIR", "initdb"] {
+            assert!(!is_listed(HELP, unknown), "{unknown}");
+        }
     }
 }

@@ -6,8 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::snapshot::Snapshot;
-use super::window::Span;
+use super::window::{Snapshot, Span};
 use crate::host::drbd::device;
 use pgio_results::Warning;
 use pgio_results::telemetry::{DrbdState, DrbdUse};

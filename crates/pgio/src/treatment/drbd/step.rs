@@ -6,8 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::node::{Node, Snapshot};
-use super::wait;
+use super::node::{self, Node, Snapshot};
 use crate::host::drbd::show::Options;
 use crate::host::drbd::{self, State};
 use crate::host::stop::Stop;
@@ -103,7 +102,7 @@ impl Step for DrbdStep {
         let node = Node::open(context.host(self.label.host())?)?;
         let undone = self.undo_on(&node, on_conflict, &context.stop)?;
         if undone == Undone::Restored && context.precedes_trial() {
-            wait::until_resync_ends(&node, &self.ours.resource, &context.stop)?;
+            node::until_resync_ends(&node, &self.ours.resource, &context.stop)?;
         }
         Ok(undone)
     }
@@ -150,7 +149,7 @@ impl DrbdStep {
             Change::Protocol => {
                 // Before they are connected, a change would reach one side only, and the peers would
                 // refuse each other.
-                wait::until_connected(node, resource, stop)?;
+                node::until_connected(node, resource, stop)?;
                 let only = Options::from([("protocol".to_owned(), value.to_owned())]);
                 node.set_net(resource, &only)
             }
@@ -216,7 +215,7 @@ impl DrbdStep {
             }
             // A replica that was connected must come back, or the user must know.
             if *with_peer && on_conflict != OnConflict::Keep {
-                undone = wait::until_returned(node, resource, stop)?;
+                undone = node::until_returned(node, resource, stop)?;
             }
             self.restore_net(node)?;
         }

@@ -327,11 +327,11 @@ fn undo_after_any_number_of_steps_restores_the_prior_state() {
 fn what_cannot_be_read_is_asked_again() {
     let unreadable = || Fake { unreadable: 3, ..Fake::new() };
     let (requested, stop) = (asked(true, None), Stop::new());
-    for waits in [wait::until_connected, wait::until_in_sync, wait::until_resync_ends] {
+    for waits in [node::until_connected, node::until_in_sync, node::until_resync_ends] {
         waits(&node(unreadable()).0, "pgio", &stop).unwrap();
     }
     let (back, _) = node(unreadable());
-    assert_eq!(wait::until_returned(&back, "pgio", &stop).unwrap(), Undone::Restored);
+    assert_eq!(node::until_returned(&back, "pgio", &stop).unwrap(), Undone::Restored);
     let (node, _) = node(unreadable());
     let evidence = proof::read(&requested, &[node], When::After, Disks::InSync);
     assert!(evidence.iter().all(Evidence::holds), "{evidence:?}");
@@ -343,7 +343,7 @@ fn a_stop_request_ends_a_wait() {
     let (node, _) = node(Fake { refused: true, ..Fake::new() });
     let stop = Stop::new();
     stop.request();
-    for waited in [wait::until_connected, wait::until_alone, wait::until_in_sync] {
+    for waited in [node::until_connected, node::until_alone, node::until_in_sync] {
         let waited = waited(&node, "pgio", &stop);
         assert!(matches!(waited, Err(TreatmentError::Stopped)), "{waited:?}");
     }
@@ -353,7 +353,7 @@ fn a_stop_request_ends_a_wait() {
         std::thread::sleep(std::time::Duration::from_millis(300));
         again.request();
     });
-    assert_eq!(wait::until_returned(&node, "pgio", &stop).unwrap(), Undone::RestoredNotAwaited);
+    assert_eq!(node::until_returned(&node, "pgio", &stop).unwrap(), Undone::RestoredNotAwaited);
     assert!(stop.urgent());
     asking.join().unwrap();
 }

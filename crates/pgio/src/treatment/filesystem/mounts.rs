@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::options::{self, Setting};
 use crate::host::exec::{CommandLine, Exec, ExecError};
-use crate::host::{Host, mountinfo};
+use crate::host::{Host, storage};
 use crate::treatment::context::Context;
 use crate::treatment::contract::failed_reading;
 use crate::treatment::error::TreatmentError;
@@ -71,7 +71,7 @@ impl Mounts {
 
     pub(super) fn parse(text: &str) -> Mounts {
         let (info, lists) = text.split_at(text.find("\next4 ").unwrap_or(text.len()));
-        let mounts = mountinfo::parse(info).into_iter();
+        let mounts = storage::parse_mounts(info).into_iter();
         let mut all: Vec<Mounted> = mounts
             .map(|m| Mounted {
                 point: m.mount_point,
@@ -194,7 +194,8 @@ fn read_mountinfo(exec: &dyn Exec, pid: &str) -> Result<String, ExecError> {
 fn sees_our_mount(text: &str, point: &str) -> Option<bool> {
     let (ours, theirs) = text.split_once("\n\n")?;
     let number = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
-    let is_at_point = |line: &&str| mountinfo::parse(line).iter().any(|m| m.mount_point == point);
+    let is_at_point =
+        |line: &&str| storage::parse_mounts(line).iter().any(|m| m.mount_point == point);
     // Later mounts cover earlier ones.
     let ours = number(ours.lines().rfind(is_at_point)?);
     let mut theirs = theirs.lines().peekable();

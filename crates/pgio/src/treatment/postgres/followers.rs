@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use pgio_connect::Client;
 
 use super::setting::{RELOAD_SECONDS, RequestedSettings, STANDBY_NAMES, Setting, failed};
-use crate::pg::server::{self, Followers, Replication};
-use crate::pg::standby_names::StandbyNames;
+use crate::pg::replication::{self, Followers, Replication, StandbyNames};
 use crate::pg::values::{SettingDescription, exceeds_current, is_current_value};
 use crate::treatment::context::Context;
 use crate::treatment::contract::failed_reading;
@@ -52,7 +51,7 @@ pub(super) fn check(
     if harm(setting, found, all, private).is_none() {
         return Ok(());
     }
-    let followers = server::followers(context.admin()?);
+    let followers = replication::followers(context.admin()?);
     let followers = followers.map_err(failed("query standbys and archiving"))?;
     let Some(why) = harm(setting, found, followers, private) else { return Ok(()) };
     let limits_summaries = SUMMARY_LIMITS.iter().any(|(limit, _)| *limit == setting.name);
@@ -187,7 +186,7 @@ pub(super) fn evidence(
 }
 
 fn standby_evidence(admin: &mut Client, when: When, needed: bool) -> Evidence {
-    let Ok(replication) = server::replication(admin) else {
+    let Ok(replication) = replication::current(admin) else {
         return failed_reading(when, SYNCHRONOUS);
     };
     let waits = needed || replication.is_required();
@@ -202,7 +201,7 @@ fn standby_evidence(admin: &mut Client, when: When, needed: bool) -> Evidence {
 }
 
 fn replication(admin: &mut Client) -> Result<Replication, TreatmentError> {
-    server::replication(admin).map_err(|e| TreatmentError::Refused(e.to_string()))
+    replication::current(admin).map_err(|e| TreatmentError::Refused(e.to_string()))
 }
 
 /// Refuses names set by the condition with which commits would wait forever.

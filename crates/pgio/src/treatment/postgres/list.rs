@@ -9,9 +9,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::setting::{alter_system, failed};
-use crate::pg::quote::literal;
-use crate::pg::secrets::may_hold_secret;
-use crate::pg::values::{SettingDescription, is_current_value};
+use crate::pg::literal;
+use crate::pg::values::{SettingDescription, is_current_value, may_hold_secret};
 use crate::pg::words::Shown;
 use crate::treatment::error::TreatmentError;
 

@@ -9,11 +9,8 @@ use std::time::{Duration, Instant};
 use pgio_connect::Client;
 
 use super::list;
-use crate::pg::pending;
-use crate::pg::quote::identifier;
-use crate::pg::secrets::shown;
-use crate::pg::values::{SettingDescription, is_current_value};
-use crate::pg::words;
+use crate::pg::values::{self, SettingDescription, is_current_value, shown};
+use crate::pg::{identifier, words};
 use crate::treatment::error::TreatmentError;
 
 /// How long a reload may take to reach this session.
@@ -364,7 +361,7 @@ pub(super) fn pending_restart(client: &mut Client) -> Result<Vec<String>, Treatm
         std::thread::sleep(Duration::from_millis(10));
     }
     // The server's own mark stays on a line that was removed before the server ran with it.
-    pending::for_restart(client).map_err(doing())
+    values::for_restart(client).map_err(doing())
 }
 
 /// Waits until the value is as wanted.

@@ -14,8 +14,8 @@ use std::{io, thread};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
+use super::pool::{Quit, ThreadEvent, Window};
 use super::session::{Listener, Session, Tally};
-use super::window::{Quit, ThreadEvent, Window};
 use crate::pg::server::FORCE_FLUSH_SINCE;
 use crate::workload::clock::wait_until;
 use crate::workload::error::EngineError;

@@ -4,27 +4,26 @@
 //! sums up the work of its sessions and reports once per slice, so that the number of sessions does not
 //! matter here.
 
-use std::collections::BTreeMap;
-use std::sync::mpsc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::{self, Sender};
 use std::time::{Duration, Instant};
 
-use pgio_connect::Client;
+use pgio_connect::{Canceller, Client};
+use pgio_results::model::{SessionTotals, Slice};
 
 use super::driver::Driver;
-use super::window::{Order, Quit, ThreadEvent, Window};
-use crate::config::ClientSettings;
 use crate::config::resolve::Extent;
+use crate::config::{ClientSettings, Pace};
 use crate::rng;
 use crate::workload::Totals;
 use crate::workload::clock::Start;
 use crate::workload::error::EngineError;
-use crate::workload::outcome::{WindowEvent, WindowOutcome};
-use crate::workload::participants::{Participants, Setup};
+use crate::workload::participants::{Participants, Setup, WindowEvent, WindowOutcome};
 use crate::workload::phase::{self, Phase, Threads};
 use crate::workload::stopping::{Alive, Notices};
 use crate::workload::window::{OpenWindow, WindowPlan, span};
-use pgio_connect::Canceller;
-use pgio_results::model::{SessionTotals, Slice};
 
 /// Time for the threads to receive the start time before it comes.
 const LEAD: Duration = Duration::from_millis(20);
@@ -259,4 +258,107 @@ fn add_latency(slice: &mut Slice, totals: &Totals) {
         slice.timed += h.total_count();
         slice.latency_seconds += h.total_sum_ns() / 1e9;
     }
+}
+
+/// A window, the same for all threads; times are nanoseconds since `opens`.
+pub(super) struct Window {
+    pub opens: Instant,
+    /// Infinite if the extent is a number of calls.
+    pub seconds: f64,
+    pub slice: f64,
+    /// Number of calls of each session of this thread.
+    pub shares: Vec<Option<u64>>,
+    pub pace: Option<Pace>,
+    pub pipeline: usize,
+    /// The number of this process's first session.
+    pub first: u32,
+    /// Number of sessions of all processes.
+    pub all_sessions: u64,
+    pub seed: u64,
+    pub quit: Quit,
+}
+
+impl Window {
+    /// Returns when the last call may start.
+    #[inline]
+    pub(super) fn end(&self) -> i64 {
+        // The conversion saturates.
+        (self.seconds * 1e9) as i64
+    }
+
+    /// Returns whether the window has a length; otherwise it has a number of calls.
+    pub(super) fn is_finite(&self) -> bool {
+        self.seconds.is_finite()
+    }
+
+    /// Returns the end of a slice; the last one includes the rounding error.
+    pub(super) fn boundary(&self, number: usize) -> i64 {
+        let at = self.slice * (number + 1) as f64;
+        if at + self.slice / 2.0 > self.seconds { i64::MAX } else { (at * 1e9) as i64 }
+    }
+
+    pub(super) fn now(&self) -> i64 {
+        let now = Instant::now();
+        match now.checked_duration_since(self.opens) {
+            Some(since) => since.as_nanos() as i64,
+            None => -((self.opens - now).as_nanos() as i64),
+        }
+    }
+}
+
+/// The order to stop, from the collecting thread.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Quit(Arc<AtomicU8>);
+
+impl Quit {
+    /// Start no more calls.
+    pub(super) fn request(&self) {
+        self.0.fetch_max(1, Ordering::Relaxed);
+    }
+
+    /// Do not wait for running calls either.
+    pub(super) fn force(&self) {
+        self.0.fetch_max(2, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(super) fn is_requested(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn is_forced(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 1
+    }
+}
+
+/// An order to run one window.
+pub(super) struct Order {
+    pub(super) window: Window,
+    /// The sender of its events; the window ends when all senders are dropped.
+    pub(super) events: Sender<ThreadEvent>,
+}
+
+pub(super) enum ThreadEvent {
+    /// The work of all sessions of a thread in one slice, and the condition's settings after it.
+    Slice {
+        number: usize,
+        totals: Totals,
+        readings: BTreeSet<(String, String)>,
+    },
+    /// All sessions of a thread have ended their last call: when, since the common start, and how late
+    /// sessions began.
+    Worked {
+        seconds: f64,
+        /// The moments of the first session and of the last.
+        first: f64,
+        late: f64,
+    },
+    /// A session has ended its work.
+    Done {
+        index: u32,
+        totals: SessionTotals,
+    },
+    Failed {
+        error: EngineError,
+    },
 }

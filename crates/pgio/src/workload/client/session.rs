@@ -7,7 +7,7 @@ use std::io;
 
 use super::calls::{Counts, Prepared};
 use super::pace::Schedule;
-use super::window::Window;
+use super::pool::Window;
 use crate::rng::{self, SplitMix64};
 use crate::workload::Totals;
 use crate::workload::stopping::Notices;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use regex_lite::RegexBuilder;
 use serde_json::Value;
 
-use super::error::CommandError;
+use super::CommandError;
 use super::output::last_lines;
 use crate::config::command::{Better, Extractor, MatchChoice, MetricSpec, OutputSource};
 use crate::host::json::{self, Document};

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::error::CommandError;
+use super::CommandError;
 use crate::config::command::{CommandSpec, Line, Template};
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::{Host, called};

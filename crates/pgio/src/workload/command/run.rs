@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 
 use pgio_connect::Client;
 
-use super::backends::Backends;
-use super::environment::CommandEnvironment;
-use super::error::CommandError;
+use super::CommandError;
+use super::environment::{Backends, CommandEnvironment};
 use super::extract::{self, CapturedOutput};
 use super::output::{ProgramOutput, StatusLine, last_lines};
 use super::runner::{Done, Job, Runner};
@@ -23,8 +22,7 @@ use crate::host::command::quoted;
 use crate::host::stop::Stop;
 use crate::workload::clock::{Opener, Start, wait_until};
 use crate::workload::error::EngineError;
-use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
-use crate::workload::participants::Participants;
+use crate::workload::participants::{Participants, Progress, WindowEvent, WindowOutcome};
 use pgio_results::model::Metric;
 
 /// A command that has its data and waits for its window.

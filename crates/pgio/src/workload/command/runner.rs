@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::error::CommandError;
+use super::CommandError;
 use super::output::{Output, cause_of_failure};
 use super::programs::{SEARCH_PATH, without_shell};
 use crate::config::command::CommandSettings;

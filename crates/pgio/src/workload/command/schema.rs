@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use pgio_connect::Client;
 
-use super::error::CommandError;
+use super::CommandError;
 use crate::dataset::mark::COMMAND_SCHEMA;
-use crate::pg::quote::{identifier, literal};
-use crate::pg::trust::{Owners, Untrusted, find_untrusted, is_trusted};
+use crate::pg::session::{Owners, Untrusted, find_untrusted, is_trusted};
 use crate::pg::words::Shown;
+use crate::pg::{identifier, literal};
 
 const HOLD: &str = include_str!("hold.sql");
 

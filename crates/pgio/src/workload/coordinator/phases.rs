@@ -2,7 +2,7 @@
 //! start of the measured window, which [`open_all`] opens at one moment that it converts to the clock of each;
 //! all work until the last of them has ended its sessions.
 //!
-//! Next: [`super::merge`] adds up what they did.
+//! Next: [`super::proof`] adds up what they did.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

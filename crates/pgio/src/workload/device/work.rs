@@ -22,8 +22,9 @@ use crate::workload::clock::{Opener, Start, wait_until};
 use crate::workload::coordinator::Drivers;
 use crate::workload::drivers::Work;
 use crate::workload::error::EngineError;
-use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
-use crate::workload::participants::{Generator, Participants, Setup};
+use crate::workload::participants::{
+    Generator, Participants, Progress, Setup, WindowEvent, WindowOutcome,
+};
 use crate::workload::{SessionSettings, Totals, Workload};
 use pgio_results::model::WorkloadInfo;
 

@@ -21,8 +21,9 @@ use crate::workload::drivers::{
     Assignment, DriverError, Failure, FromDriver, PartProgress, PartResult, Report, Work,
 };
 use crate::workload::error::EngineError;
-use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
-use crate::workload::participants::{DriverShare, Generator, Participants, Setup};
+use crate::workload::participants::{
+    DriverShare, Generator, Participants, Progress, Setup, WindowEvent, WindowOutcome,
+};
 use crate::workload::{client, device, mail};
 use pgio_link::{Clock, Link};
 

@@ -11,7 +11,7 @@ use crate::config::resolve::{Features, KeyDistribution, SlobSettings};
 use crate::workload::Totals;
 use crate::workload::slice::SLOB_CALLS;
 use pgio_results::histogram::Histogram;
-use pgio_results::operation::{Class, Statistic};
+use pgio_results::latency::{Class, Statistic};
 use pgio_results::units::exact_duration;
 use pgio_results::{latency, metrics};
 

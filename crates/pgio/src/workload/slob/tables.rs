@@ -20,7 +20,7 @@ use crate::config::resolve::SlobSettings;
 use crate::config::value::Access;
 use crate::dataset;
 use crate::dataset::mark::SLOB_TABLE;
-use crate::pg::trust::{Owners, find_untrusted};
+use crate::pg::session::{Owners, find_untrusted};
 use crate::workload::sql::{self, fill};
 use crate::workload::{EngineError, PlanCheck};
 

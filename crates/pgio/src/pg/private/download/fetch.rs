@@ -4,22 +4,21 @@
 //! One process at a time fetches a version; other processes wait for it. A build whose server was removed by a
 //! clean-up of the cache is replaced.
 
-use std::env;
-use std::fs;
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::{env, fs, io};
 
+use lzma_rust2::XzReader;
+use rawzip::{CompressionMethod, ZipArchive};
 use sha2::{Digest, Sha256};
 
-use super::super::progress::{Observer, Progress};
+use super::super::version::ServerVersion;
+use super::super::{Observer, Progress};
+use super::DownloadError;
 use super::builds::{Build, is_complete};
-use super::error::DownloadError;
 use super::http::Client;
-use super::meter::Meter;
-use super::unpack::unpack;
 use crate::host::lock::{LockError, LockFile};
 use crate::host::own_dir::{DirMode, OwnDir, check_tree};
 use crate::host::stop::Stop;
@@ -152,9 +151,108 @@ fn open_to_all(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
 }
 
+/// Interval of reports; more would make the terminal the slowest part of the download.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Minimum time for a meaningful rate.
+const SHORTEST_MEASURED: Duration = Duration::from_millis(500);
+
+/// Converts byte counts into reports.
+pub(super) struct Meter<'a> {
+    version: ServerVersion,
+    observer: Observer<'a>,
+    /// Time and value of the first count; the rate excludes bytes of an earlier run.
+    first: Option<(Instant, u64)>,
+    last_report: Option<Instant>,
+}
+
+impl<'a> Meter<'a> {
+    pub(super) fn new(version: ServerVersion, observer: Observer<'a>) -> Meter<'a> {
+        Meter { version, observer, first: None, last_report: None }
+    }
+
+    /// Reports the count unless the last report is too recent. The last byte is always reported.
+    pub(super) fn count(&mut self, received: u64, total: Option<u64>) {
+        let now = Instant::now();
+        let complete = total == Some(received);
+        let recent = self.last_report.is_some_and(|last| now - last < INTERVAL);
+        if recent && !complete {
+            return;
+        }
+        self.last_report = Some(now);
+        // The count falls if the server starts over.
+        let (since, base) = match self.first {
+            Some((since, base)) if received >= base => (since, base),
+            _ => *self.first.insert((now, received)),
+        };
+        let left = total.and_then(|t| time_left(received - base, now - since, t - received));
+        (self.observer)(&Progress::Download { version: self.version, received, total, left });
+    }
+}
+
+/// Extrapolates from the mean rate so far.
+fn time_left(received: u64, elapsed: Duration, remaining: u64) -> Option<Duration> {
+    if received == 0 || elapsed < SHORTEST_MEASURED {
+        return None;
+    }
+    Duration::try_from_secs_f64(elapsed.as_secs_f64() * remaining as f64 / received as f64).ok()
+}
+
+// Unpacks a build: a jar, which is a zip, with one tar inside, compressed by xz. The caller has checked the hash of
+// the bytes. Paths that lead out of the directory are refused nevertheless.
+
+/// Three times the size of the largest compressed tar of a build.
+const MAX_BYTES: usize = 100_000_000;
+
+#[derive(Debug, thiserror::Error)]
+pub enum UnpackError {
+    #[error("the archive is not a zip file")]
+    Zip(#[from] rawzip::Error),
+    #[error("the archive contains no .txz file")]
+    NoTar,
+    #[error("cannot decompress the .txz file in the archive: {0}")]
+    Inflate(String),
+    #[error("cannot write the unpacked files")]
+    Tar(#[source] io::Error),
+}
+
+/// Creates the directory. Owner, times and extended attributes are not restored.
+pub(super) fn unpack(jar: &[u8], into: &Path) -> Result<(), UnpackError> {
+    let compressed = compressed_tar(jar)?;
+    let mut tar = tar::Archive::new(XzReader::new(compressed.as_slice(), false));
+    tar.set_preserve_mtime(false);
+    tar.unpack(into).map_err(UnpackError::Tar)
+}
+
+fn compressed_tar(jar: &[u8]) -> Result<Vec<u8>, UnpackError> {
+    let zip = ZipArchive::from_slice(jar)?;
+    for entry in zip.entries() {
+        let entry = entry?;
+        if !entry.file_path().as_ref().ends_with(b".txz") {
+            continue;
+        }
+        let data = zip.get_entry(entry.wayfinder())?.data();
+        return match entry.compression_method() {
+            CompressionMethod::STORE => Ok(data.to_owned()),
+            CompressionMethod::DEFLATE => {
+                miniz_oxide::inflate::decompress_to_vec_with_limit(data, MAX_BYTES)
+                    .map_err(|e| UnpackError::Inflate(e.to_string()))
+            }
+            other => Err(UnpackError::Inflate(format!("method {other:?}"))),
+        };
+    }
+    Err(UnpackError::NoTar)
+}
+
+/// Like a build: a manifest and a tar of `bin/postgres` (0700), `lib/libpq.so` (a symbolic link)
+/// and two more files, made by Python's zipfile, lzma (CRC64) and tarfile.
+#[cfg(test)]
+pub(super) const SAMPLE: &[u8] = include_bytes!("sample.jar");
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn an_archive_with_another_hash_is_refused() {
@@ -222,15 +320,73 @@ mod tests {
         let bin = root.path().join("bin");
         fs::create_dir(&bin).unwrap();
         fs::set_permissions(&bin, fs::Permissions::from_mode(0o700)).unwrap();
-        let of = |name: &str, mode| {
+        let file = |name: &str, mode| {
             let file = bin.join(name);
             fs::write(&file, "").unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
             file
         };
-        let (program, data) = (of("postgres", 0o700), of("data", 0o600));
+        let (program, data) = (file("postgres", 0o700), file("data", 0o600));
         readable_by_all(root.path()).unwrap();
         let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&bin), mode(&program), mode(&data)), (0o755, 0o755, 0o644));
+    }
+
+    const VERSION: ServerVersion = ServerVersion { major: 18, minor: 6 };
+
+    #[test]
+    fn time_left_follows_from_the_mean_rate() {
+        let two = Duration::from_secs(2);
+        assert_eq!(time_left(1000, two, 4000), Some(Duration::from_secs(8)));
+        assert_eq!(time_left(1000, two, 0), Some(Duration::ZERO));
+        assert_eq!(time_left(0, two, 4000), None, "nothing arrived");
+        assert_eq!(time_left(1000, Duration::from_millis(1), 4000), None, "too early");
+    }
+
+    #[test]
+    fn the_first_and_the_last_count_are_reported_and_few_between() {
+        let mut seen = Vec::new();
+        let mut observer = |progress: &Progress| seen.push(progress.clone());
+        let mut meter = Meter::new(VERSION, &mut observer);
+        for received in 500..=1000 {
+            meter.count(received, Some(1000));
+        }
+        let counts: Vec<u64> = seen
+            .iter()
+            .map(|p| match p {
+                Progress::Download { received, .. } => *received,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!((counts.first(), counts.last()), (Some(&500), Some(&1000)));
+        assert!(counts.len() < 100, "{counts:?}");
+    }
+
+    #[test]
+    fn files_modes_and_links_are_unpacked() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let into = dir.path().join("server");
+        unpack(SAMPLE, &into).unwrap();
+        let mode = |name: &str| fs::metadata(into.join(name)).unwrap().permissions().mode() & 0o777;
+        let modes = ["bin", "bin/postgres", "lib/libpq.so.5.18", "share/postgresql/README"];
+        assert_eq!(modes.map(mode), [0o700, 0o700, 0o600, 0o640]);
+        assert_eq!(fs::read_to_string(into.join("lib/libpq.so")).unwrap(), "a library\n");
+        let link = fs::read_link(into.join("lib/libpq.so")).unwrap();
+        assert_eq!(link, Path::new("libpq.so.5.18"));
+    }
+
+    #[test]
+    fn an_archive_that_is_not_a_build_is_refused() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let refused = |jar: &[u8]| unpack(jar, &dir.path().join("server")).unwrap_err();
+        assert!(matches!(refused(b""), UnpackError::Zip(_)));
+        assert!(matches!(refused(&SAMPLE[..SAMPLE.len() - 30]), UnpackError::Zip(_)));
+        // An empty zip: its end record alone.
+        let empty = [b"PK\x05\x06".as_slice(), &[0; 18]].concat();
+        assert!(matches!(refused(&empty), UnpackError::NoTar));
+        // A bit in the compressed tar.
+        let mut damaged = SAMPLE.to_owned();
+        damaged[300] ^= 1;
+        assert!(matches!(refused(&damaged), UnpackError::Inflate(_) | UnpackError::Tar(_)));
     }
 }

@@ -173,7 +173,7 @@ mod tests {
     use std::io::Write;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use super::super::test_server::{Reply, TestServer};
+    use super::super::fetch_tests::{Reply, TestServer};
     use super::*;
 
     fn content() -> Vec<u8> {
