@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::killing::kills;
 use pgio_tests::fixture::{INSTALLED, connect, spec};
-use pgio_tests::polling::wait_until;
+use pgio_tests::timing::wait_until;
 use pgio_tests::workdir::{Workdir, show};
 
 /// Directories that a server's user may enter, each with a file of somebody's.

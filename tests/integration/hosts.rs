@@ -13,7 +13,7 @@ use pgio::host::exec::{CommandLine, Exec};
 use pgio::host::{Host, Shell};
 
 use self::sshd::Sshd;
-use pgio_tests::polling::wait_until;
+use pgio_tests::timing::wait_until;
 
 /// Far beyond what anything here takes, far below a hang.
 const LONG_TIMEOUT: Duration = Duration::from_secs(60);

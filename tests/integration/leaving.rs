@@ -15,7 +15,7 @@ use pgio_connect::Client;
 use pgio_connect::{Env, resolve};
 
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary};
-use pgio_tests::polling::wait_until;
+use pgio_tests::timing::wait_until;
 
 fn count_sessions(admin: &mut Client, pids: &[i32]) -> usize {
     let sql = "SELECT pid FROM pg_stat_activity WHERE pid = ANY($1)";

@@ -13,7 +13,7 @@ use crate::command_workload;
 use pgio_tests::fixture::{
     INSTALLED, NEWEST, connect, fresh_database, own_primary, shared_pair, shared_primary,
 };
-use pgio_tests::parallel::run_in_parallel;
+use pgio_tests::timing::run_in_parallel;
 use pgio_tests::workdir::{
     Workdir, auto_conf, condition_of, experiment, failed_checks, wait_until,
 };

@@ -19,7 +19,7 @@ use pgio_tests::fixture::{
     INSTALLED, NEWEST, connect, copy_program, fresh_database, pgio_exe, shared_pair,
     shared_primary, spec,
 };
-use pgio_tests::polling::wait_until;
+use pgio_tests::timing::wait_until;
 
 fn show(conninfo: &str, setting: &str) -> String {
     connect(conninfo).query_one(&format!("SHOW {setting}"), &[]).unwrap().get(0)

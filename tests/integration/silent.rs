@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use pgio_tests::fixture::{
     INSTALLED, OwnPrimary, connect, fresh_database, own_primary, shared_primary,
 };
-use pgio_tests::parallel::run_in_parallel;
+use pgio_tests::timing::run_in_parallel;
 use pgio_tests::workdir::{
     CommandResult, Running, SAMPLED, Workdir, active_sessions, auto_conf, experiment,
     pgio_sessions, show, wait_until,

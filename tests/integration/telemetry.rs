@@ -16,7 +16,7 @@ use pgio_tests::fixture::{
     INSTALLED, NEWEST, connect, fresh_database, own_primary, shared_pair, shared_primary, spec,
     spec_with,
 };
-use pgio_tests::parallel::run_in_parallel;
+use pgio_tests::timing::run_in_parallel;
 use pgio_tests::workdir::{
     SAMPLED, Workdir, active_sessions, alter_system, experiment, experiment_on, failed_checks,
     show, tolerate,

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::fixture::{connect, fresh_database, pgio, shared_primary};
-pub use crate::polling::wait_until;
+pub use crate::timing::wait_until;
 pub use crate::workdir::CommandResult;
 use crate::workdir::tolerance_args;
 

@@ -1,17 +1,56 @@
-//! How long each test takes, for the list of the slowest at the end of `.ci/run`.
+//! Waiting for a condition, running parts of a test in parallel, and how long each test takes.
 //!
-//! The test harness runs each test on a thread of its own, named after the test. The first use of
-//! the fixture starts the clock, the end of the thread stops it and appends `SECONDS NAME` to
-//! `test-times` in the target's temporary directory. Tests that never use the fixture are not
+//! A look may cost a connection to a server or a walk through /proc. It is repeated after a pause
+//! that grows with its cost, so that waiting takes a fifth of a processor at most.
+//!
+//! The times are for the list of the slowest at the end of `.ci/run`. The test harness runs each test on a thread of
+//! its own, named after the test. The first use of the fixture starts the clock, the end of the thread stops it and
+//! appends `SECONDS NAME` to `test-times` in the target's temporary directory. Tests that never use the fixture are not
 //! listed: they take no time worth listing. No test may depend on this file.
 
 use std::env;
 use std::fs::File;
 use std::io::Write;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::fixture::profile_dir;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const SHORTEST: Duration = Duration::from_millis(10);
+/// The awaited state must last until the next check.
+const LONGEST: Duration = Duration::from_millis(200);
+
+/// Looks until the condition holds. `between` runs after each look that failed and panics when
+/// there is nothing to wait for any more.
+pub fn poll(mut condition: impl FnMut() -> bool, mut between: impl FnMut()) {
+    loop {
+        let begun = Instant::now();
+        if condition() {
+            return;
+        }
+        between();
+        thread::sleep((begun.elapsed() * 4).clamp(SHORTEST, LONGEST));
+    }
+}
+
+/// Fails the test when the condition does not hold within a minute.
+#[track_caller]
+pub fn wait_until(what: &str, condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    poll(condition, || assert!(Instant::now() < deadline, "still not: {what}"));
+}
+
+/// Calls `each` for every item on a thread of its own, since they mostly wait; the test fails if one of the calls does.
+pub fn run_in_parallel<T: Send>(all: impl IntoIterator<Item = T>, each: impl Fn(T) + Sync) {
+    begin();
+    thread::scope(|scope| {
+        for one in all {
+            let each = &each;
+            scope.spawn(move || each(one));
+        }
+    });
+}
 
 /// Starts this test's clock unless it runs.
 pub fn begin() {

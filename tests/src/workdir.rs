@@ -17,9 +17,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::fixture::{connect, pgio_exe};
-use crate::polling::poll;
-pub use crate::polling::wait_until;
-use crate::timing;
+pub use crate::timing::wait_until;
+use crate::timing::{self, poll};
 
 const TIMEOUT: Duration = Duration::from_secs(150);
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{check, quiet, recounted, start};
 use crate::mail::dovecot::Dovecot;
 use pgio_tests::fixture::{INSTALLED, fresh_database, shared_primary};
-use pgio_tests::parallel::run_in_parallel;
+use pgio_tests::timing::run_in_parallel;
 use pgio_tests::workdir::{Workdir, experiment_on};
 
 const DRIVERS: usize = 3;

@@ -13,7 +13,7 @@ use pgio::config::experiment::HostSpec;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
-use pgio_tests::polling::wait_until;
+use pgio_tests::timing::wait_until;
 
 const SSHD: &str = "/usr/sbin/sshd";
 
