@@ -1,7 +1,5 @@
-//! The workload `command`: programs of others, what they print, and what must not happen.
-
-mod presets;
-mod refusals;
+//! The workload `command`: programs of others, what they print, failed trials with their reasons, and refusals before
+//! anything is created. The shipped presets: `command_presets`.
 
 use std::fs;
 
@@ -12,10 +10,10 @@ use crate::hosts::sshd::Sshd;
 use crate::managed::plain_role;
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary};
 use pgio_tests::workdir::{
-    BETWEEN_TRIAL_CHECKS, CommandResult, Workdir, pgio_sessions, tolerate, wait_until,
+    BETWEEN_TRIAL_CHECKS, CommandResult, SAMPLED, Workdir, pgio_sessions, tolerate, wait_until,
 };
 
-const ONCE: &str = "blocks = 1\naa = false";
+pub(crate) const ONCE: &str = "blocks = 1\naa = false";
 
 /// An experiment with a workload of kind `command` on a server; `conditions` as in `workdir::experiment`.
 pub(crate) fn experiment(
@@ -24,8 +22,9 @@ pub(crate) fn experiment(
     workload: &str,
     conditions: &[(&str, &str)],
 ) -> String {
+    let telemetry = if keys.contains("telemetry") { "" } else { "telemetry = \"0s\"" };
     let mut text = format!(
-        "[experiment]\nname = \"test\"\n{keys}\n{}\n\n\
+        "[experiment]\nname = \"test\"\n{keys}\n{telemetry}\n{}\n\n\
          [target]\n{target}\n\n[workload]\nkind = \"command\"\n{workload}\n",
         tolerate(&BETWEEN_TRIAL_CHECKS)
     );
@@ -52,7 +51,7 @@ fn failure(dsn: &str, workload: &str) -> String {
     trial["outcome"]["error"].as_str().unwrap().to_owned()
 }
 
-fn output(dir: &Workdir, name: &str) -> String {
+pub(crate) fn output(dir: &Workdir, name: &str) -> String {
     fs::read_to_string(dir.out().join("output").join(name)).unwrap()
 }
 
@@ -69,7 +68,7 @@ pub(crate) fn prints(text: &str) -> String {
 fn a_condition_reaches_the_programs_sessions_and_its_metrics_are_like_others() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));
-    let workload = "run = \"psql -qAtX -c 'SHOW work_mem' -c 'SELECT pg_sleep(0.8)'; echo done >&2\"\n\
+    let workload = "run = \"psql -qAtX -c 'SHOW work_mem' -c 'SELECT pg_sleep(0.4)'; echo done >&2\"\n\
                     sessions = 1\nparameters = { one = \"{sessions}\" }\nenv = { ONE = \"{one}\" }\n\
                     [[workload.metric]]\nname = \"memory\"\nunit = \"bytes\"\nbetter = \"higher\"\n\
                     regex = \"^([0-9]+)MB\"\nscale = 1048576\nprimary = true\n\
@@ -114,7 +113,7 @@ fn a_condition_reaches_the_programs_sessions_and_its_metrics_are_like_others() {
             (&Value::Null, &json!(0.0))
         );
         let seconds = window["seconds"].as_f64().unwrap();
-        assert!((0.8..10.0).contains(&seconds), "{seconds}");
+        assert!((0.4..10.0).contains(&seconds), "{seconds}");
     }
     crate::schema::assert_valid("pgio.manifest/1", &manifest);
     assert!(output(&dir, "0012.stdout").contains("MB\n"));
@@ -156,7 +155,9 @@ fn waits_of_another_roles_sessions_are_unknown_and_not_those_for_the_client() {
     let dsn = plain_role(&fresh_database(shared_primary(INSTALLED)), "onlooker");
     let dir = Workdir::new();
     let program = "psql -U postgres -qAtXc 'SELECT pg_sleep(2)' >&2; echo rate 1";
-    measured(&dir, &dsn, &prints(program)).expect(0, &[]);
+    let keys = format!("{ONCE}\n{SAMPLED}");
+    let text = experiment(&format!("dsn = {dsn:?}"), &keys, &prints(program), &[("a", "")]);
+    dir.compare(&text).expect(0, &[]);
     let trial = &dir.trials()[0];
     assert_eq!(trial["outcome"]["state"], "complete", "{trial:#}");
     assert!(trial["telemetry"]["waits"].is_null(), "{trial:#}");
@@ -263,7 +264,7 @@ fn runs(word: &str) -> bool {
     })
 }
 
-fn schemas(dsn: &str) -> i64 {
+pub(crate) fn schemas(dsn: &str) -> i64 {
     let sql = "SELECT count(*) FROM pg_namespace WHERE nspname = 'pgio_command'";
     connect(dsn).query_one(sql, &[]).unwrap().get(0)
 }
@@ -329,4 +330,120 @@ fn a_command_runs_on_another_host_over_ssh() {
     let nowhere = text.replace("host = \"box\"", "host = \"bux\"");
     other.compare(&nowhere).expect(2, &["unknown host `bux`"]);
     assert!(!other.out().exists());
+}
+
+#[test]
+fn a_failed_trial_shows_the_programs_output() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let good = prints("echo rate 1");
+    let json = "metric = [{ name = 'x', unit = 's', better = 'lower', json = '/x'";
+    for (workload, texts) in [
+        (
+            prints("echo rate 1; echo one >&2; echo two >&2; exit 3"),
+            &["`sh` (run) ended with exit status 3: one / two"][..],
+        ),
+        (
+            prints("echo something else; echo result"),
+            &[
+                "metric `rate`: nothing matches `^rate (\\S+)`; see its complete output in output/",
+                "correct regex; end of stdout: something else / result",
+            ],
+        ),
+        (
+            format!("run = ['sh', '-c', 'psql -X -c nonsense']\n{json} }}]"),
+            &["`sh` (run) ended with exit status 1: ERROR:  syntax error at or near \"nonsense\""],
+        ),
+        (
+            format!("run = 'echo hello'\n{json}, file = '{{dir}}/none' }}]"),
+            &["metric `x`: the file /tmp/pgio-command.", "end of stdout: hello"],
+        ),
+        (
+            format!("setup = ['sh', '-c', 'echo no room >&2; exit 7']\n{good}"),
+            &["`sh` (setup) ended with exit status 7: no room"],
+        ),
+        (format!("cleanup = ['false']\n{good}"), &["`false` (cleanup) ended with exit status 1"]),
+    ] {
+        let error = failure(&dsn, &workload);
+        assert!(texts.iter().all(|text| error.contains(text)), "{texts:?}: {error}");
+    }
+}
+
+#[test]
+fn what_setup_made_is_cleaned_up_if_the_window_is_never_reached() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let made = dir.path().join("made");
+    let workload = format!(
+        "setup = \"mkdir '{0}'\"\ncleanup = \"rmdir '{0}'\"\nwarmup = \"1s\"\n\
+         warm_up = ['sh', '-c', 'exit 9']\n{1}",
+        made.display(),
+        prints("echo rate 1")
+    );
+    measured(&dir, &dsn, &workload);
+    let error = dir.trials()[0]["outcome"]["error"].as_str().unwrap().to_owned();
+    assert!(error.contains("`sh` (warm_up) ended with exit status 9"), "{error}");
+    assert!(!made.exists());
+}
+
+#[test]
+fn a_command_that_never_ends_times_out_and_its_output_is_kept() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let workload =
+        format!("time_limit = \"1s\"\n{}", prints("echo rate 1; while :; do sleep 0.1; done"));
+    measured(&dir, &dsn, &workload);
+    let error = dir.trials()[0]["outcome"]["error"].as_str().unwrap().to_owned();
+    assert!(
+        error.contains("`sh` (run) did not end within 1 s and was killed; raise time_limit"),
+        "{error}"
+    );
+    assert_eq!(output(&dir, "0001.stdout"), "rate 1\n");
+    assert!(dir.trials()[0]["metrics"].get("rate").is_none());
+}
+
+#[test]
+fn invalid_commands_are_refused_before_anything_is_changed() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let metric = "metric = [{ name = 'x', unit = 's', better = 'lower', regex = 'x' }]";
+    let with = |keys: &str| measured(&dir, &dsn, &format!("{keys}\n{metric}"));
+    with("run = ['pgio-no-such', 'x']")
+        .expect(4, &["program `pgio-no-such` is not on this machine: install it there"]);
+    with("run = 'true'\nsetup = ['pgio-no-such']").expect(4, &["program `pgio-no-such`"]);
+    with("run = 'true'\nhost = 'nowhere'").expect(2, &["unknown host `nowhere`"]);
+    let several = dsn.replacen("host=", "host=/nonexistent,", 1);
+    let of_first = |run: &str| measured(&dir, &several, &format!("run = {run}\n{metric}"));
+    of_first("['true', '{host}']")
+        .expect(4, &["uses {host}, which is only the first of several hosts in the target's dsn"]);
+    with("run = ['true', '{secs}']").expect(2, &["contains unknown placeholder {secs}"]);
+    let ours = metric.replace("'x', unit", "'riops', unit");
+    measured(&dir, &dsn, &format!("run = 'true'\n{ours}"))
+        .expect(2, &["`riops` is a built-in metric"]);
+    let text = experiment(
+        &format!("dsn = {dsn:?}"),
+        "primary = \"y\"",
+        &format!("run = 'true'\n{metric}"),
+        &[("a", "")],
+    );
+    dir.compare(&text).expect(2, &["unknown metric `y`; the nearest valid one is `x`"]);
+
+    connect(&dsn)
+        .batch_execute("CREATE SCHEMA pgio_command; CREATE TABLE pgio_command.precious ()")
+        .unwrap();
+    with("run = 'true'\nschema = 'pgio_command'")
+        .expect(4, &["schema pgio_command exists and was not created by pgio"]);
+    connect(&dsn).batch_execute("SELECT FROM pgio_command.precious").unwrap();
+    assert!(!dir.out().exists());
+
+    connect(&dsn).batch_execute("CREATE ROLE command_guest LOGIN").unwrap();
+    let guest =
+        dsn.split_whitespace().filter(|w| !w.starts_with("user=")).collect::<Vec<_>>().join(" ");
+    let text = experiment(
+        &format!("dsn = {:?}", format!("{guest} user=command_guest")),
+        "",
+        &format!("run = 'true'\nschema = 'mine'\n{metric}"),
+        &[("a", "")],
+    );
+    dir.compare(&text)
+        .expect(4, &["has no privilege to create the schema mine; run: GRANT CREATE ON DATABASE"]);
 }

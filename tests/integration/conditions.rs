@@ -16,11 +16,9 @@ use serde_json::Value;
 
 use crate::hosts::sshd::Sshd;
 use pgio_tests::fixture::{
-    INSTALLED, OwnPrimary, connect, fresh_database, own_primary, shared_primary,
+    INSTALLED, OwnPrimary, connect, fresh_database, own_primary, pgio_exe, shared_primary,
 };
 use pgio_tests::workdir::{Running, Workdir, condition_of, experiment_on, wait_until};
-
-mod ballast_cmd;
 
 fn is_root(what: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
@@ -42,20 +40,20 @@ fn text(target: &str, keys: &str, line: &str) -> String {
 
 /// One condition that lasts until pgio is killed.
 fn endless(target: &str, line: &str) -> String {
-    let keys = "blocks = 1\nduration = \"60s\"\naa = false";
-    format!("{}{line}\n", experiment_on(target, keys, "", &[("treated", "")]))
+    let keys = SHORT.replace("600ms", "60s");
+    format!("{}{line}\n", experiment_on(target, &keys, "", &[("treated", "")]))
 }
 
 fn on(cluster: &PrivateCluster) -> String {
-    format!("dsn = {:?}", cluster.primary_conninfo())
+    format!("dsn = {:?}\nhost = \"local\"", cluster.primary_conninfo())
 }
 
 /// A database of a server that many tests use, for what touches the hosts alone.
 fn on_shared() -> String {
-    format!("dsn = {:?}", fresh_database(shared_primary(INSTALLED)))
+    format!("dsn = {:?}\nhost = \"local\"", fresh_database(shared_primary(INSTALLED)))
 }
 
-const SHORT: &str = "blocks = 1\nduration = \"600ms\"\naa = false";
+const SHORT: &str = "blocks = 1\nduration = \"600ms\"\naa = false\ntelemetry = \"0s\"";
 
 /// Returns the distinct values of a piece of evidence under a condition.
 fn evidence(trials: &[Value], condition: &str, what: &str) -> Vec<String> {
@@ -198,7 +196,7 @@ fn treatments_work_over_ssh() {
     let (cluster, sshd) = (cluster(), Sshd::start());
     let pid = postmaster(&cluster);
     let before = group(&pid);
-    let target = format!("{}\nhost = \"box\"", on(&cluster));
+    let target = on(&cluster).replace("local", "box");
     let hosts = format!("[hosts.box]\nssh = \"box\"\nssh_config = \"{}\"", sshd.config().display());
 
     let dir = Workdir::new();
@@ -231,8 +229,8 @@ fn treatments_work_over_ssh() {
 fn a_relay_slows_the_commits_that_wait_for_the_standby() {
     let dir = Workdir::new();
     let pair = "private = true\nstandby = true";
-    let keys = "blocks = 1\nduration = \"2s\"\naa = false";
-    dir.compare(&text(pair, keys, "link = { relay = true, delay = \"5ms\" }")).expect(0, &[]);
+    let keys = SHORT.replace("600ms", "1s");
+    dir.compare(&text(pair, &keys, "link = { relay = true, delay = \"5ms\" }")).expect(0, &[]);
     let trials = dir.trials();
     assert_complete(&trials);
     let streams = evidence(&trials, "treated", "how the standby streams");
@@ -347,4 +345,90 @@ fn a_command_of_a_killed_run_is_undone_from_the_journal() {
         assert_eq!(fs::read_to_string(&file).unwrap(), "as found\n");
         assert!(dir.journals().is_empty());
     }
+}
+
+const NUMBER: &str = "/proc/sys/vm/nr_hugepages";
+
+/// Taken by the test, which leaves this machine more than [`PLENTY`].
+const TAKEN: u64 = 3 << 30;
+const PLENTY: u64 = 6 << 30;
+
+fn pages() -> u64 {
+    fs::read_to_string(NUMBER).unwrap().trim().parse().unwrap()
+}
+
+fn meminfo(name: &str) -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// Megabytes to leave free.
+fn leave() -> Option<u64> {
+    if !is_root("a ballast") {
+        return None;
+    }
+    let available = meminfo("MemAvailable:");
+    let writable = rustix::fs::access(NUMBER, rustix::fs::Access::WRITE_OK).is_ok();
+    if !writable || available < TAKEN + PLENTY {
+        eprintln!("skipped: a ballast needs {NUMBER} and more memory than is available here");
+        return None;
+    }
+    Some((available - TAKEN) >> 20)
+}
+
+/// One test, since a machine has one number of huge pages; only where that leaves the machine plenty.
+#[test]
+fn memory_is_taken_and_released() {
+    let Some(leave) = leave() else { return };
+    let before = pages();
+    let size = format!("{leave}M");
+    let dir = Workdir::new();
+
+    // On its own: it stays, runs say so and are not refused, and it comes back in both ways.
+    dir.pgio(&["ballast", &size]).expect(0, &["HugePages_Total:", "pgio ballast --release"]);
+    let taken = pages();
+    assert!(taken > before);
+    assert!(meminfo("MemAvailable:") < (leave + 1024) << 20);
+    let run = ["run", "--connect-string", "host=/nonexistent"];
+    dir.pgio(&run).expect(3, &["a ballast is held on this machine", "cannot reach"]);
+    // An impossible replacement is refused before the held ballast is released.
+    dir.pgio(&["ballast", "1000T"]).expect(4, &["is more than its"]);
+    assert_eq!(pages(), taken);
+    dir.pgio(&["ballast", &size]).expect(0, &["Restored nr_hugepages", "HugePages_Total:"]);
+    assert!(pages() > before);
+    dir.pgio(&["ballast", "--release"]).expect(0, &["Restored nr_hugepages", "HugePages_Total:"]);
+    assert_eq!(pages(), before);
+    dir.pgio(&["ballast", "--release"]).expect(0, &["No ballast is held."]);
+
+    // As the original's script, and changed by someone meanwhile.
+    let shim = format!("{}/../compat/pgio_reduce_free_memory.sh", env!("CARGO_MANIFEST_DIR"));
+    let path =
+        format!("{}:{}", pgio_exe().parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let mut script = Command::new("sh");
+    script.args([&shim, &(leave >> 10).to_string()]).env("PATH", path);
+    script.env("PGIO_STATE_DIR", dir.path().join("state"));
+    dir.start(script).wait().expect(0, &["HugePages_Total:"]);
+    let theirs = pages() + 7;
+    fs::write(NUMBER, theirs.to_string()).unwrap();
+    dir.pgio(&["undo"]).expect(6, &["nr_hugepages on host local is now", "--keep", "--restore"]);
+    assert_eq!(pages(), theirs);
+    dir.pgio(&["undo", "--restore"]).expect(0, &["Restored nr_hugepages"]);
+    assert_eq!(pages(), before);
+
+    // In an experiment that is killed, with its guard and without.
+    let cluster = cluster();
+    let experiment = endless(&on(&cluster), &format!("ballast = {size:?}"));
+    let mut running = dir.start_compare(&experiment);
+    running.wait_until("taken", || pages() > before);
+    running.kill();
+    wait_until("its guard has given it back", || pages() == before);
+    dir.pgio(&["undo"]).expect(0, &["Restored nr_hugepages"]);
+    let dir = Workdir::new();
+    let mut running = dir.start_compare(&experiment);
+    running.wait_until("taken", || pages() > before);
+    kill_with_its_guards(running);
+    assert!(pages() > before);
+    dir.pgio(&["undo"]).expect(0, &["Restored nr_hugepages"]);
+    assert_eq!(pages(), before);
 }

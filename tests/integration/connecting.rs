@@ -1,9 +1,7 @@
 //! Connecting to a real server: strings, environment and files compared with psql, passwords,
 //! errors, and canceling.
 //!
-//! Next: `tls` for sslmode and certificates.
-
-mod tls;
+//! Next: `connecting_tls` for sslmode and certificates.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -22,30 +20,30 @@ use pgio_connect::{ConnectError, ConnectParams, ConnectWarning, Endpoint, Env, c
 use crate::tls_server::{PASSWORD, TlsServer, shared, succeed};
 use pgio_tests::workdir::{Workdir, experiment};
 
-fn open(text: &str, env: &Env) -> Result<Client, ConnectError> {
+pub(crate) fn open(text: &str, env: &Env) -> Result<Client, ConnectError> {
     resolve(text, env).and_then(|params| connect(&params))
 }
 
 /// The error of an attempt that must fail, and which must not show the password.
-fn refusal(text: &str, env: &Env) -> ConnectError {
+pub(crate) fn refusal(text: &str, env: &Env) -> ConnectError {
     let error = open(text, env).err().unwrap_or_else(|| panic!("{text} must fail"));
     let shown = format!("{error} {error:?}");
     assert!(!shown.contains(PASSWORD) && !shown.contains("wrong-one"), "{shown}");
     error
 }
 
-fn one(client: &mut Client, sql: &str) -> String {
+pub(crate) fn one(client: &mut Client, sql: &str) -> String {
     client.query_one(sql, &[]).unwrap().get(0)
 }
 
-fn has_tls(client: &mut Client) -> bool {
+pub(crate) fn has_tls(client: &mut Client) -> bool {
     client
         .query_one("select ssl from pg_stat_ssl where pid = pg_backend_pid()", &[])
         .unwrap()
         .get(0)
 }
 
-fn write(path: &Path, text: &str, mode: u32) {
+pub(crate) fn write(path: &Path, text: &str, mode: u32) {
     fs::write(path, text).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }

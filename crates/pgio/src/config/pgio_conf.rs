@@ -601,4 +601,25 @@ mod tests {
             prop_assert_eq!(connect(&format!("CONNECT_STRING='{value}' # c")), value);
         }
     }
+
+    /// Returns how bash, with which the original reads the file, reads the line, and whether it printed an error.
+    fn by_bash(line: &str) -> (String, String) {
+        let script = format!("{line}\nprintf %s \"$DBNAME\"");
+        let output = std::process::Command::new("bash").arg("-c").arg(script).output().unwrap();
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        #[test]
+        fn bash_reads_the_same_value(value in "[ab=\"'\\\\#$~:/ \t;\u{e9}{},*?!0-9-]{0,9}") {
+            // Not CONNECT_STRING, whose words are read as psql's options.
+            let line = format!("DBNAME={value}");
+            if let Ok(conf) = parse(&line, "pgio.conf") {
+                let ours = conf.layer.dbname.expect("the line sets it");
+                prop_assert_eq!((ours, String::new()), by_bash(&line));
+            }
+        }
+    }
 }

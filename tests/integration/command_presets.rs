@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use super::{ONCE, experiment, output, schemas};
+use crate::command_workload::{ONCE, experiment, output, schemas};
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, is_installed, shared_primary};
-use pgio_tests::parallel::run_in_parallel;
-use pgio_tests::workdir::{Workdir, metric};
+use pgio_tests::timing::run_in_parallel;
+use pgio_tests::workdir::{SAMPLED, Workdir, metric};
 
 fn run(dsn: &str, keys: &str, workload: &str) -> (Workdir, Vec<Value>) {
     let dir = Workdir::new();
@@ -40,7 +40,8 @@ fn pgbench_preset(preset: &str) {
         .batch_execute("CREATE TABLE pgbench_accounts AS SELECT 'precious' AS mine")
         .unwrap();
     let workload = format!("preset = \"{preset}\"\nsessions = 2\nparameters = {{ scale = 1 }}");
-    let (dir, trials) = run(&dsn, "warmup = \"1s\"\nduration = \"2s\"", &workload);
+    let keys = format!("warmup = \"1s\"\nduration = \"2s\"\n{SAMPLED}");
+    let (dir, trials) = run(&dsn, &keys, &workload);
     let trial = &trials[0];
     let (tps, latency) =
         (metric(trial, "transactions_per_second"), metric(trial, "pgbench_latency_mean"));
@@ -103,11 +104,11 @@ fn data_of_one_point_are_not_taken_for_those_of_another() {
              run = \"psql -qAtX -c 'SELECT x FROM t' -c 'SELECT 0 AS s{{sessions}}'\"\n\
              metric = [{{ name = \"x\", unit = \"x\", better = \"higher\", regex = \"^[1-9]$\" }}]"
         );
-        let keys = "blocks = 3\naa = false\nburn_in = false";
+        let keys = "blocks = 2\naa = false\nburn_in = false";
         dir.compare(&experiment(&format!("dsn = {dsn:?}"), keys, &workload, &[("a", "")]))
             .expect(0, &[]);
         let trials = dir.trials();
-        assert_eq!(trials.len(), 6);
+        assert_eq!(trials.len(), 4);
         for trial in &trials {
             let sessions = trial["place"]["point"]["sessions"].as_f64().unwrap();
             assert_eq!(metric(trial, "x"), if of_point { sessions } else { 7.0 }, "{trial:#}");

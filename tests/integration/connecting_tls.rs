@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use pgio_connect::{ConnectError, Env};
 
-use super::{has_tls, one, open, refusal, write};
+use crate::connecting::{has_tls, one, open, refusal, write};
 use crate::tls_server::{self, TlsServer, shared};
 
 #[test]
