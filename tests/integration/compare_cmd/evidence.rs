@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use pgio::pg::private::PrivateCluster;
-use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
+use pgio_tests::fixture::{INSTALLED, connect, fresh_database, own_primary, shared_primary};
+use pgio_tests::timing::run_in_parallel;
 use pgio_tests::workdir::{
     Workdir, active_sessions, alter_system, condition_of, experiment, failed_checks, show,
     tolerate, wait_until,
@@ -14,11 +14,11 @@ use pgio_tests::workdir::{
 
 #[test]
 fn a_setting_changed_in_mid_trial_makes_it_invalid() {
-    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let cluster = own_primary(INSTALLED);
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     let conditions = [("as it is", ""), ("set", "wal_writer_delay = \"150ms\"")];
-    let keys = "blocks = 2\nduration = \"3s\"\naa = false\nseed = 3\nrepeats = 0";
+    let keys = "blocks = 1\nduration = \"3s\"\naa = false\nseed = 3\nrepeats = 0";
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
     running.wait_until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
     // Into the window, away from ours, and back before pgio takes its own line back.
@@ -47,47 +47,65 @@ fn a_setting_changed_in_mid_trial_makes_it_invalid() {
     alter_system(&dsn, "wal_writer_delay", Some("150ms"));
     running.wait_until("back", || show(&dsn, "wal_writer_delay") == "150ms");
     locking.batch_execute("COMMIT").unwrap();
-    running.wait().expect(0, &["invalid"]);
+    running.wait().expect(5, &["`set` has no valid trial"]);
 
     let trials = dir.trials();
-    let invalid: Vec<usize> =
-        (0..4).filter(|i| !failed_checks(&trials[*i], "invalid").is_empty()).collect();
-    assert_eq!(invalid.len(), 1, "only the trial that was disturbed");
-    let disturbed = &trials[invalid[0]];
-    assert_eq!(condition_of(disturbed), "set");
-    assert_eq!(failed_checks(disturbed, "invalid"), ["treatment-in-force"]);
-    assert_eq!(disturbed["outcome"]["state"], "complete");
+    assert_eq!(trials.len(), 2);
+    for trial in &trials {
+        let disturbed: &[&str] =
+            if condition_of(trial) == "set" { &["treatment-in-force"] } else { &[] };
+        assert_eq!(failed_checks(trial, "invalid"), disturbed);
+        assert_eq!(trial["outcome"]["state"], "complete");
+    }
 
     let analysis = dir.analysis();
     let set = analysis["conditions"].as_array().unwrap().iter().find(|c| c["name"] == "set");
     let set = set.unwrap();
-    assert_eq!((&set["trials"], &set["invalid"]), (&2.into(), &1.into()));
+    assert_eq!((&set["trials"], &set["invalid"]), (&1.into(), &1.into()));
     let listed = analysis["checks"].as_array().unwrap().iter();
     let mut listed = listed.filter(|c| c["id"] == "treatment-in-force");
     let check = listed.next().unwrap();
     assert_eq!((&check["verdict"], &check["condition"]), (&"invalid".into(), &"set".into()));
-    assert_eq!(check["trial"], invalid[0] + 1);
+    let number = check["trial"].as_u64().unwrap();
+    assert_eq!(condition_of(&trials[usize::try_from(number - 1).unwrap()]), "set");
     assert!(check["message"].as_str().unwrap().contains("777"), "{check}");
     for comparison in analysis["comparisons"].as_array().unwrap() {
-        assert_eq!(comparison["blocks"], 1, "{comparison}");
+        assert_eq!(comparison["blocks"], 0, "{comparison}");
     }
     assert_eq!(show(&dsn, "wal_writer_delay"), "200ms");
 }
 
 #[test]
 fn undeclared_loss_of_durability_makes_trials_invalid() {
-    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let cluster = own_primary(INSTALLED);
     let dsn = cluster.primary_conninfo();
-    let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
-    for name in ["fsync", "full_page_writes"] {
+    let keys = "blocks = 1\nduration = \"100ms\"\naa = false\nrepeats = 0";
+    // Ends after two blocks without a valid trial.
+    let long = keys.replace("blocks = 1", "blocks = 6").replace("repeats = 0", "repeats = 1");
+    let ends = [
+        "b: invalid (durability: fsync is off",
+        "; repeat 1",
+        "excluded",
+        "no trial of 2 blocks is valid: 8 of 8 are invalid (durability 8)",
+        "tolerate = [\"durability\"]",
+        "continue with --resume out",
+    ];
+    let without = ["`a` has no valid trial among", "`b` has no valid trial among"];
+    for (name, keys_without, texts, count) in [
+        ("fsync", long.as_str(), &ends[..], 2 * 2 * 2),
+        ("full_page_writes", keys, &without[..], 2),
+    ] {
         alter_system(&dsn, name, Some("off"));
         wait_until("off", || show(&dsn, name) == "off");
 
         let dir = Workdir::new();
         let conditions = [("a", ""), ("b", "synchronous_commit = \"local\"")];
-        let without = ["`a` has no valid trial among", "`b` has no valid trial among"];
-        dir.compare(&experiment(&dsn, keys, "", &conditions)).expect(5, &without);
+        dir.compare(&experiment(&dsn, keys_without, "", &conditions)).expect(5, texts);
         let trials = dir.trials();
+        assert_eq!(trials.len(), count);
+        assert!(dir.journals().is_empty());
+        dir.pgio(&["report", "out"])
+            .expect(0, &["`a` has no valid trial", "`b` has no valid trial"]);
         assert!(trials.iter().all(|t| failed_checks(t, "invalid") == ["durability"]), "{name}");
         assert!(dir.analysis()["checks"].to_string().contains(&format!("{name} is off")));
 
@@ -119,7 +137,7 @@ fn durability_lost_inside_a_woven_window_is_noticed() {
 }
 
 fn lose_durability(key: &str, conditions: &[(&str, &str)]) {
-    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let cluster = own_primary(INSTALLED);
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     let tolerate = tolerate(&[]);
@@ -161,15 +179,15 @@ fn logged_statements(dsn: &str, trial: &Value) -> Vec<Vec<String>> {
 /// Each further round trip between two slices would make a condition with settings slower than one without.
 #[test]
 fn reading_settings_costs_no_round_trip_of_its_own() {
-    let conditions = [("plain", ""), ("set", "work_mem = \"5MB\", random_page_cost = 3")];
-    for engine in ["server", "client"] {
+    run_in_parallel(["server", "client"], |engine| {
+        let conditions = [("plain", ""), ("set", "work_mem = \"5MB\", random_page_cost = 3")];
         let dir = Workdir::new();
         let dsn = fresh_database(shared_primary(INSTALLED));
         let logged = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET log_statement = ''all''', \
                       current_database()); END $$";
         connect(&dsn).batch_execute(logged).unwrap();
-        // Six slices: late ones may leave out the last.
-        let keys = "blocks = 1\naa = false\nduration = \"6s\"";
+        // Four slices: late ones may leave out the last.
+        let keys = "blocks = 1\naa = false\nduration = \"4s\"";
         let workload = format!("engine = {engine:?}");
         dir.compare(&experiment(&dsn, keys, &workload, &conditions)).expect(0, &[]);
         let trials = dir.trials();
@@ -184,10 +202,10 @@ fn reading_settings_costs_no_round_trip_of_its_own() {
             let window = statements[first..].iter().filter(|s| !s.contains("INSERT INTO"));
             let slices = window.clone().filter(|s| begins(s)).count();
             let longest = trial["timeline"].as_array().unwrap().len();
-            assert!((4..=longest).contains(&slices), "{engine}: {slices} of {longest}");
+            assert!((2..=longest).contains(&slices), "{engine}: {slices} of {longest}");
             // The server engine fetches the results of each slice. Both end with one for the statistics.
             let each = if engine == "server" { 2 } else { 1 };
             assert_eq!(window.count(), each * slices + 1, "{engine}, {}", condition_of(&trial));
         }
-    }
+    });
 }

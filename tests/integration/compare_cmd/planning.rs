@@ -121,3 +121,53 @@ fn offline_requires_a_plan() {
     dir.write("e.toml", &experiment("dbname=x", "", "", &[("a", "")]));
     dir.pgio(&["compare", "e.toml", "--offline"]).expect(2, &["--plan"]);
 }
+
+#[test]
+fn a_plan_shows_durations_limits_and_changes() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let keys =
+        "blocks = 6\nduration = \"10s\"\nprecision = \"5%\"\nmax_blocks = 12\nreset = \"reload\"";
+    let body = "wal_writer_delay = \"1s\", synchronous_commit = \"off\"";
+    dir.write("e.toml", &experiment(&dsn, keys, "", &[("a", ""), ("b", body)]));
+    let result = dir.pgio(&["compare", "e.toml", "--plan", "--out", "there"]).expect(
+        0,
+        &[
+            "6 blocks of 3 trials in random order, each trial 10.0 s",
+            "18 trials, 3.0 min",
+            "at most 36 trials, 6.0 min of warm-up and windows, about 6.6 min in all (blocks are added up to 12, until every interval is within ±5 %)",
+            "at most 108 trials",
+            "b changes wal_writer_delay = 1s by ALTER SYSTEM and a reload; now ",
+            "b changes synchronous_commit = off in the workload's sessions; now on",
+            "dropped and created again, then CHECKPOINT",
+            "Results go to there ",
+            "journal",
+        ],
+    );
+    assert_eq!(result.err, "");
+    assert!(!dir.path().join("there").exists());
+    assert!(!dir.path().join("state").exists());
+
+    let private = format!("private = true\npg = {INSTALLED}");
+    dir.write("p.toml", &experiment_on(&private, "reset = \"recreate\"", "", &[("a", body)]));
+    dir.pgio(&["compare", "p.toml", "--plan"])
+        .expect(0, &["private PostgreSQL", "DROP DATABASE and CREATE DATABASE", "a changes "]);
+}
+
+#[test]
+fn a_plan_counts_restarts_loads_and_what_else_lies_between_the_windows() {
+    let dir = Workdir::new();
+    let private = format!("private = true\npg = {INSTALLED}");
+    let keys = "blocks = 4\nduration = \"10s\"\naa = false\nreset = \"reload\"\nburn_in = false";
+    let text = experiment_on(&private, keys, "", &[("a", ""), ("b", "shared_buffers = \"64MB\"")]);
+    let text = text.replace("kind = \"commit\"", "kind = \"slob\"\nscale = \"400M\"");
+    dir.write("e.toml", &text);
+    dir.pgio(&["compare", "e.toml", "--plan"]).expect(
+        0,
+        &[
+            // 8 × 1 s, 8 restarts of 3 s, a cluster, and 9 loads of 2 s.
+            "8 trials, 80.0 s of warm-up and windows, about 2.3 min in all",
+            "outside the windows: 8 × checkpoint, connecting and evidence (1 s each), 8 × restart (3 s each), 1 × private cluster (6 s each), 3.52 GiB loaded or copied at 200 MiB/s",
+        ],
+    );
+}

@@ -1,10 +1,9 @@
-//! The progress line: one that is rewritten on a terminal, one for each trial elsewhere; and the
-//! time that `--plan` expects.
+//! The progress line: one that is rewritten on a terminal, one for each trial elsewhere.
 
 use std::fs;
 
 use pgio_tests::fixture::{INSTALLED, fresh_database, is_installed, shared_primary};
-use pgio_tests::workdir::{Workdir, experiment, experiment_on};
+use pgio_tests::workdir::{Workdir, experiment};
 
 /// `12/36, on, 3,300/s, 2:10 left`
 fn is_of_a_trial(line: &str) -> bool {
@@ -104,22 +103,4 @@ fn without_escapes(text: &str) -> String {
         shown += &part[end..];
     }
     shown
-}
-
-#[test]
-fn a_plan_counts_restarts_loads_and_what_else_lies_between_the_windows() {
-    let dir = Workdir::new();
-    let private = format!("private = true\npg = {INSTALLED}");
-    let keys = "blocks = 4\nduration = \"10s\"\naa = false\nreset = \"reload\"\nburn_in = false";
-    let text = experiment_on(&private, keys, "", &[("a", ""), ("b", "shared_buffers = \"64MB\"")]);
-    let text = text.replace("kind = \"commit\"", "kind = \"slob\"\nscale = \"400M\"");
-    dir.write("e.toml", &text);
-    dir.pgio(&["compare", "e.toml", "--plan"]).expect(
-        0,
-        &[
-            // 8 × 1 s, 8 restarts of 3 s, a cluster, and 9 loads of 2 s.
-            "8 trials, 80.0 s of warm-up and windows, about 2.3 min in all",
-            "outside the windows: 8 × checkpoint, connecting and evidence (1 s each), 8 × restart (3 s each), 1 × private cluster (6 s each), 3.52 GiB loaded or copied at 200 MiB/s",
-        ],
-    );
 }

@@ -1,15 +1,18 @@
 //! `reset =`: the same data before each trial, and no database dropped that holds anything else.
 
 use pgio::dataset::database;
-use pgio::pg::private::PrivateCluster;
 
-use pgio_tests::fixture::{INSTALLED, NEWEST, connect, fresh_database, shared_primary, spec};
+use pgio_tests::fixture::{
+    INSTALLED, NEWEST, connect, fresh_database, own_primary, shared_primary,
+};
 use pgio_tests::workdir::{Workdir, active_sessions, experiment_on, tolerate, wait_until};
 
 const SCALE: &str = "scale = \"8M\"\nwork_unit = 8\nupdate_work_unit = 8\nupdate_pct = 50";
 
 fn slob(dsn: &str, keys: &str) -> String {
-    let keys = format!("blocks = 2\nduration = \"200ms\"\naa = false\nburn_in = false\n{keys}");
+    let keys = format!(
+        "blocks = 1\nduration = \"200ms\"\naa = false\nburn_in = false\ntelemetry = \"0s\"\n{keys}"
+    );
     let workload = format!("{SCALE}\n\n[[condition]]\nname = \"a\"");
     experiment_on(&format!("dsn = {dsn:?}"), &keys, &workload, &[("b", "")])
         .replace("kind = \"commit\"", "kind = \"slob\"")
@@ -59,7 +62,7 @@ fn a_reload_creates_identical_tables() {
     assert_eq!(text(&dsn, comment), mark);
     let sizes: Vec<u64> =
         dir.trials().iter().map(|t| t["dataset"]["bytes_before"].as_u64().unwrap()).collect();
-    assert_eq!(sizes.len(), 4);
+    assert_eq!(sizes.len(), 2);
     assert!(sizes.iter().all(|s| *s == sizes[0]), "{sizes:?}");
     assert_eq!(dir.manifest()["rules"]["reset"], "reload");
 }
@@ -67,7 +70,7 @@ fn a_reload_creates_identical_tables() {
 #[test]
 fn a_vacuum_lets_each_trial_reuse_the_space_of_the_last() {
     // Any snapshot is as old as the oldest transaction of the server, those of other tests as well.
-    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let cluster = own_primary(INSTALLED);
     let dsn = fresh_database(&cluster);
     let dir = load(&dsn);
     // The snapshot of an automatic ANALYZE would keep what it sees from being removed.
@@ -83,7 +86,8 @@ fn a_vacuum_lets_each_trial_reuse_the_space_of_the_last() {
     // One transaction finds no room but its own: some twenty versions of each row, seven to a block.
     let keys = format!("reset = \"vacuum\"\nrepeats = 0\n{}", tolerate(&["data-drift"]));
     let one = format!("{SCALE}\ncommit_every = 0\nwork_loop = 5000");
-    dir.compare(&slob(&dsn, &keys).replace(SCALE, &one)).expect(0, &[]);
+    let text = slob(&dsn, &keys).replace("blocks = 1", "blocks = 2").replace(SCALE, &one);
+    dir.compare(&text).expect(0, &[]);
     assert_eq!(oids(&dsn), tables);
     // Once before each trial, and again where another session kept dead rows.
     assert!(vacuums() - already >= 4);
@@ -253,16 +257,17 @@ fn a_database_with_other_objects_is_not_dropped() {
         };
         let mut client = connect(&dsn);
         refused(&["other sessions are connected (1)"]);
+        let contains = "contains objects that pgio did not create";
         for (make, unmake, result) in [
-            ("CREATE TABLE precious ()", "DROP TABLE precious", "relation public.precious"),
-            ("CREATE VIEW seen AS SELECT 1", "DROP VIEW seen", "relation public.seen"),
+            ("CREATE TABLE precious ()", "DROP TABLE precious", "relation precious"),
+            ("CREATE VIEW seen AS SELECT 1", "DROP VIEW seen", "relation seen"),
             (
                 "CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
                 "DROP FUNCTION f()",
-                "routine public.f()",
+                "routine f()",
             ),
             ("CREATE SCHEMA other", "DROP SCHEMA other", "schema other"),
-            ("CREATE DOMAIN d AS int", "DROP DOMAIN d", "type public.d"),
+            ("CREATE DOMAIN d AS int", "DROP DOMAIN d", "type d"),
             ("CREATE PUBLICATION p", "DROP PUBLICATION p", "publication p"),
             ("SELECT lo_create(4711)", "SELECT lo_unlink(4711)", "large object 4711"),
             (
@@ -277,12 +282,15 @@ fn a_database_with_other_objects_is_not_dropped() {
             ),
         ] {
             client.batch_execute(make).unwrap();
-            drop(client);
-            refused(&["contains objects that pgio did not create", result]);
-            client = connect(&dsn);
+            let why = database::describe(&mut client, false).unwrap_err().to_string();
+            assert!(why.contains(contains) && why.contains(result), "{why}");
             client.batch_execute(unmake).unwrap();
         }
+        database::describe(&mut client, false).unwrap();
+        client.batch_execute("CREATE TABLE precious ()").unwrap();
         drop(client);
+        refused(&[contains, "relation public.precious"]);
+        connect(&dsn).batch_execute("DROP TABLE precious").unwrap();
         dir.compare(&slob(&dsn, &keys.replace(&name, "another"))).expect(4, &["names `another`"]);
         assert_eq!(oids(&dsn), before);
     }
@@ -314,7 +322,7 @@ fn objects_created_between_trials_are_not_dropped() {
 #[test]
 fn in_a_private_cluster_the_database_need_not_be_named() {
     let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"200ms\"\nburn_in = false\nreset = \"recreate\"";
+    let keys = "blocks = 1\nduration = \"200ms\"\nburn_in = false\ntelemetry = \"0s\"\nreset = \"recreate\"";
     let target = format!("private = true\npg = {INSTALLED}");
     let workload = format!("{SCALE}\ncreate_base_table = false");
     let text = experiment_on(&target, keys, &workload, &[("a", "")]);

@@ -30,7 +30,8 @@ fn a_server_setting_is_applied_proved_and_undone() {
         let body = "bgwriter_delay = \"1s\", checkpoint_completion_target = 0.5, \
                     autovacuum = \"off\", log_line_prefix = \"it's 'quoted' \\\\ %m \"";
         let conditions = [("as it is", ""), ("set", body)];
-        dir.compare(&experiment(&dsn, SHORT, "", &conditions)).expect(0, &[]);
+        let once = "blocks = 1\nduration = \"200ms\"\naa = false";
+        dir.compare(&experiment(&dsn, once, "", &conditions)).expect(0, &[]);
         for trial in dir.trials() {
             let during = ("during", "1s");
             let expected = condition_of(&trial) == "set";
@@ -61,7 +62,7 @@ fn a_private_server_is_restarted_for_settings_that_need_it() {
         // The server shows a blank after the comma.
         ("loaded", "shared_preload_libraries = \"auto_explain,pg_stat_statements\""),
     ];
-    let keys = "blocks = 1\nduration = \"200ms\"\naa = false";
+    let keys = "blocks = 1\nduration = \"200ms\"\naa = false\ntelemetry = \"0s\"";
     let target = format!("private = true\npg = {INSTALLED}");
     dir.compare(&experiment_on(&target, keys, "", &conditions)).expect(0, &["large", "loaded"]);
     let trials = dir.trials();

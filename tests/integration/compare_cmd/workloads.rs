@@ -1,13 +1,14 @@
-//! An experiment of several workloads: its one directory is what is resumed and reported.
+//! An experiment of several workloads: its one directory is what is resumed and reported. What a resumed one refuses:
+//! `application::loop_tests`.
 
 use std::fs;
 
 use rustix::process::Signal;
 
 use pgio_tests::fixture::{INSTALLED, fresh_database, own_primary, shared_primary};
-use pgio_tests::workdir::{BETWEEN_TRIAL_CHECKS, SAMPLED, Workdir, experiment, tolerate};
+use pgio_tests::workdir::{BETWEEN_TRIAL_CHECKS, Workdir, experiment, tolerate};
 
-const KEYS: &str = "blocks = 2\nduration = \"200ms\"\naa = false\nseed = 5";
+const KEYS: &str = "blocks = 1\nduration = \"200ms\"\naa = false\nseed = 5";
 const CONDITIONS: [(&str, &str); 2] = [("lazy", "synchronous_commit = \"off\""), ("as it is", "")];
 
 fn one(dsn: &str) -> String {
@@ -19,33 +20,6 @@ fn two(dsn: &str) -> String {
         + "\n[[workload]]\nname = \"two\"\nkind = \"commit\"\nsessions = 2\n"
 }
 
-#[test]
-fn an_interrupted_experiment_continues_from_the_common_directory() {
-    let dsn = fresh_database(shared_primary(INSTALLED));
-    let dir = Workdir::new();
-    let mut running = dir.start_compare(&two(&dsn));
-    let first = dir.out().join("one/trials.jsonl");
-    running.wait_until("a trial is stored", || fs::metadata(&first).is_ok_and(|m| m.len() > 0));
-    running.signal(Signal::INT);
-    running.wait().expect(130, &["are kept in out; continue with --resume out"]);
-
-    // Either would start again below existing results.
-    dir.write("one.toml", &one(&dsn));
-    for (arguments, result) in [
-        (["experiment.toml", "out/one"], "name the directory above it"),
-        (["one.toml", "out"], "out/one holds a workload that one.toml lacks"),
-    ] {
-        let [file, place] = arguments;
-        dir.pgio(&["compare", file, "--resume", place]).expect(2, &[result]);
-    }
-    assert!(!dir.out().join("one/one").exists() && !dir.out().join("trials.jsonl").exists());
-
-    dir.pgio(&["compare", "--resume", "out"])
-        .expect(0, &["Results: out/one", "Results: out/two", "Index page: out/report.html"]);
-    dir.pgio(&["compare", "experiment.toml", "--out", "out"])
-        .expect(7, &["out/one already contains"]);
-}
-
 /// A stop during the last undo of the first workload, whose trials are all stored by then.
 #[test]
 fn a_stop_between_two_workloads_is_an_interruption() {
@@ -54,8 +28,7 @@ fn a_stop_between_two_workloads_is_an_interruption() {
     let dir = Workdir::new();
     let [set, undoing] = ["set", "undoing"].map(|name| dir.path().join(name));
     let quiet = tolerate(&BETWEEN_TRIAL_CHECKS);
-    let keys =
-        format!("blocks = 1\nduration = \"100ms\"\naa = false\nrepeats = 0\n{SAMPLED}\n{quiet}");
+    let keys = format!("blocks = 1\nduration = \"100ms\"\naa = false\nrepeats = 0\n{quiet}");
     let command = format!(
         "command = {{ name = \"slow\", apply = \"touch {0}\", verify = \"test -e {0}\", \
          undo = \"touch {1}; sleep 1; rm {0}\" }}\n",
@@ -63,6 +36,7 @@ fn a_stop_between_two_workloads_is_an_interruption() {
         undoing.display()
     );
     let one = experiment(&dsn, &keys, "name = \"one\"", &[("slow", "")]) + &command;
+    let one = one.replace("[target]", "[target]\nhost = \"local\"");
     let two = one.replace("[workload]", "[[workload]]")
         + "\n[[workload]]\nname = \"two\"\nkind = \"commit\"\nsessions = 2\n";
     let mut running = dir.start_compare(&two);

@@ -5,6 +5,7 @@ use std::fs;
 
 use super::BlockLimits;
 use super::error::{ResumeError, RunError};
+use super::resume;
 use super::scripted::{Measured, Scripted, experiment};
 use crate::pg::words::sentence;
 use benchmath::rng::SplitMix64;
@@ -12,6 +13,7 @@ use pgio_report::directories::{self, LoadedReport};
 use pgio_report::report;
 use pgio_results::BURN_IN_BLOCK;
 use pgio_results::model::{CheckVerdict, Outcome, Trial, TrialPosition};
+use pgio_results::store;
 
 const KEYS: &str = "blocks = 3\naa = false\nburn_in = false\nseed = 11";
 const CONDITIONS: [(&str, &str); 2] = [("lazy", "synchronous_commit = 'off'"), ("as it is", "")];
@@ -206,6 +208,38 @@ fn differences_are_named_and_nothing_is_changed() {
     }
     assert_eq!(files(&run), before);
     run.resume(Some(&format!("# rewritten\n{text}")), plain, &mut steady).unwrap();
+}
+
+#[test]
+fn an_experiment_of_two_workloads_continues_from_the_common_directory() {
+    let one = experiment(KEYS, "name = 'one'", &CONDITIONS);
+    let two = one.replace("[workload]", "[[workload]]")
+        + "[[workload]]\nname = 'two'\nkind = 'commit'\nsessions = 2\n";
+    let mut run = interrupted(&two);
+    let none = BlockLimits::default();
+    // Either would start again below existing results.
+    let error = refusal(&mut run, Some(&one), none).to_string();
+    assert!(
+        error.contains("out/one holds a workload that") && error.contains("x.toml lacks"),
+        "{error}"
+    );
+    let file = run.out().with_file_name("x.toml");
+    fs::write(&file, &two).unwrap();
+    let below = resume::job(&run.out().join("one"), Some(&file), none, run.base_keys.clone());
+    let error = below.unwrap_err().to_string();
+    assert!(
+        error.contains("out/one holds the results of one workload: name the directory above it"),
+        "{error}"
+    );
+    assert!(!run.out().join("one/one").exists() && !run.out().join("trials.jsonl").exists());
+
+    run.resume(None, none, &mut steady).unwrap();
+    for name in ["one", "two"] {
+        let stored = store::read(&run.out().join(name)).unwrap();
+        assert_eq!(stored.trials.len(), 6, "{name}");
+    }
+    let error = run.compare(&two, &mut steady).unwrap_err();
+    assert!(matches!(error, RunError::Store(_)), "results are not written over: {error}");
 }
 
 #[test]
