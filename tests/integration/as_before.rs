@@ -6,24 +6,19 @@ use std::thread;
 use std::time::Duration;
 
 use pgio::pg::leftovers;
-use pgio::pg::private::PrivateCluster;
 use pgio_connect::{Env, resolve};
 
-use pgio_tests::fixture::{INSTALLED, connect, spec};
+use pgio_tests::fixture::{INSTALLED, OwnPrimary, connect, own_primary};
 use pgio_tests::workdir::{
-    Workdir, active_sessions, alter_system, auto_conf, experiment, show, wait_until,
+    Workdir, active_sessions, alter_system, auto_conf, experiment, experiment_on, show, wait_until,
 };
 
 const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false";
-const SHORT: &str = "blocks = 2\nduration = \"100ms\"\naa = false";
+const SHORT: &str = "blocks = 1\nduration = \"100ms\"\naa = false";
 const SET: &str =
     "wal_writer_delay = \"150ms\", checkpoint_timeout = \"11min\", bgwriter_delay = 500";
 
-fn cluster() -> PrivateCluster {
-    PrivateCluster::start(&spec(INSTALLED)).unwrap()
-}
-
-fn text_of(cluster: &PrivateCluster) -> String {
+fn text_of(cluster: &OwnPrimary) -> String {
     fs::read_to_string(cluster.data_dir().join("postgresql.auto.conf")).unwrap()
 }
 
@@ -40,8 +35,8 @@ fn removed(dsn: &str) -> String {
 }
 
 /// Two of the three settings have lines, among others.
-fn prepared() -> (PrivateCluster, String, String) {
-    let cluster = cluster();
+fn prepared() -> (OwnPrimary, String, String) {
+    let cluster = own_primary(INSTALLED);
     let dsn = cluster.primary_conninfo();
     for (name, value) in [
         ("wal_writer_delay", "333ms"),
@@ -96,7 +91,7 @@ fn lost_comments_of_auto_conf_are_reported() {
 
 #[test]
 fn lines_that_may_hold_a_password_and_lists_that_would_change_are_not_sent_again() {
-    let cluster = cluster();
+    let cluster = own_primary(INSTALLED);
     let dsn = cluster.primary_conninfo();
     let file = cluster.data_dir().join("postgresql.auto.conf");
     for line in [
@@ -123,7 +118,7 @@ fn lines_that_may_hold_a_password_and_lists_that_would_change_are_not_sent_again
 
 #[test]
 fn a_run_that_changed_nothing_leaves_no_table() {
-    let cluster = cluster();
+    let cluster = own_primary(INSTALLED);
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     let mut running = dir.start_compare(&experiment(&dsn, LONG, "", &[("a", "")]));
@@ -146,8 +141,7 @@ fn a_run_that_changed_nothing_leaves_no_table() {
 #[test]
 fn a_private_server_whose_supervisor_was_killed_too_is_removed() {
     let dir = Workdir::new();
-    let text =
-        pgio_tests::workdir::experiment_on("private = true\npg = 15", LONG, "", &[("a", "")]);
+    let text = experiment_on("private = true\npg = 15", LONG, "", &[("a", "")]);
     let mut running = dir.start_compare(&text);
     let clusters = || {
         let found = fs::read_dir(dir.path().join("state/clusters")).into_iter().flatten();

@@ -32,6 +32,7 @@ blocks = 1
 duration = "1s"
 warmup = "0s"
 aa = false
+telemetry = "0s"
 {}
 
 [targets.judged]
@@ -48,21 +49,13 @@ name = "alone"
 target = "judged"
 
 [[condition]]
-name = "program"
-target = "judged"
-
-[[condition]]
-name = "device"
-target = "judged"
-
-[[condition]]
-name = "commits"
+name = "beside"
 target = "judged"
 
 [[background]]
 name = "pgbench"
 target = "other"
-conditions = ["program"]
+conditions = ["beside"]
 kind = "command"
 preset = "pgbench"
 sessions = 1
@@ -72,7 +65,7 @@ parameters = {{ scale = 1, threads = 1 }}
 [[background]]
 name = "fio"
 target = "other"
-conditions = ["device"]
+conditions = ["beside"]
 kind = "device"
 path = {:?}
 size = "8M"
@@ -82,7 +75,7 @@ test = "latency"
 [[background]]
 name = "inserts"
 target = "other"
-conditions = ["commits"]
+conditions = ["beside"]
 kind = "commit"
 sessions = 1
 "#,
@@ -93,13 +86,14 @@ sessions = 1
     dir.pgio(&["report", "out", "--all"]).expect(0, &["Background work"]);
     let trials = dir.trials();
     assert!(beside(&trials, "alone").is_null());
-    for (condition, name, metric) in [
-        ("program", "pgbench", "transactions_per_second"),
-        ("device", "fio", "device_latency_mean"),
-        ("commits", "inserts", "commits_per_second"),
+    let background = beside(&trials, "beside");
+    let names: Vec<_> = background.as_object().unwrap().keys().collect();
+    assert_eq!(names, ["fio", "inserts", "pgbench"]);
+    for (name, metric) in [
+        ("pgbench", "transactions_per_second"),
+        ("fio", "device_latency_mean"),
+        ("inserts", "commits_per_second"),
     ] {
-        let background = beside(&trials, condition);
-        assert_eq!(background.as_object().unwrap().keys().collect::<Vec<_>>(), [name]);
         assert_eq!(background[name]["metric"], metric, "{background}");
         assert!(background[name]["value"].as_f64().unwrap() > 0.0, "{background}");
     }
@@ -140,6 +134,7 @@ blocks = 1
 duration = "1s"
 warmup = "0s"
 aa = false
+telemetry = "0s"
 repeats = 0
 {}
 

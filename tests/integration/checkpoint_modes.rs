@@ -138,7 +138,7 @@ fn checkpoints_that_a_condition_brings_about_are_its_effect() {
     let conditions = "[[condition]]\nname = \"large\"\n[[condition]]\nname = \"large again\"\n\
                       [[condition]]\nname = \"small\"\n\
                       postgres = { max_wal_size = \"32MB\", min_wal_size = \"32MB\" }\n";
-    let keys = "duration = \"2s\"";
+    let keys = "duration = \"1200ms\"";
     let text =
         updates(&cluster.primary_conninfo(), keys, conditions).replace("blocks = 1", "blocks = 2");
     let mut running = dir.start_compare(&text);

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::tls_server::{PASSWORD, shared};
 use pgio_tests::command::{CommandResult, TestDatabase, wait_until};
-use pgio_tests::fixture::{INSTALLED, NEWEST, connect, own_primary, spec};
+use pgio_tests::fixture::{INSTALLED, NEWEST, connect, own_primary};
 use pgio_tests::workdir::{
     Workdir, condition_of, experiment, metric, pgio_sessions, sessions_waiting_for_standby,
 };
@@ -31,14 +31,15 @@ fn verdict(trial: &Value, check: &str) -> String {
     found.unwrap_or_else(|| panic!("no {check} in {trial:#}"))["verdict"].as_str().unwrap().into()
 }
 
-fn does_what_was_asked(major: u32) {
+/// A unit of reads, one of updates, the access method and the depth of the pipeline.
+type Mix = (&'static str, &'static str, &'static str, &'static str);
+
+fn does_what_was_asked(major: u32, mixes: &[Mix]) {
     let db = TestDatabase::new(major);
     db.load(2, "8M");
     let work = ["--run-time", "1500ms", "--warmup", "200ms", "--num-threads", "3", "--seed", "5"];
     let mut starts = Vec::new();
-    for (unit, update_unit, access, pipeline) in
-        [("1", "1", "index", "1"), ("8", "4", "bitmap", "1"), ("255", "8", "index", "4")]
-    {
+    for &(unit, update_unit, access, pipeline) in mixes {
         let before = db.scratch(2);
         let units = ["--work-unit", unit, "--update-work-unit", update_unit, "--access", access];
         let mix = ["--update-pct", "40", "--pipeline", pipeline];
@@ -66,6 +67,9 @@ fn does_what_was_asked(major: u32) {
         assert_eq!(trial["workload"]["keys"]["engine"], "client");
         starts.push(verdict(&trial, "common-start"));
     }
+    if mixes.len() == 1 {
+        return;
+    }
     // A busy machine may wake a session late, which is a warning; one after the other, all would be.
     assert!(starts.iter().any(|start| start == "ok"), "{starts:?}");
     // Warm-up and two threads; nothing of the warm-up is counted.
@@ -79,12 +83,13 @@ fn does_what_was_asked(major: u32) {
 
 #[test]
 fn the_client_engine_does_the_requested_work() {
-    does_what_was_asked(INSTALLED);
+    let mixes = [("1", "1", "index", "1"), ("8", "4", "bitmap", "1"), ("255", "8", "index", "4")];
+    does_what_was_asked(INSTALLED, &mixes);
 }
 
 #[test]
 fn the_client_engine_does_the_requested_work_on_the_newest() {
-    does_what_was_asked(NEWEST);
+    does_what_was_asked(NEWEST, &[("255", "8", "index", "4")]);
 }
 
 const ONE_ROW_CALLS: [&str; 4] = ["--num-threads", "4", "--work-unit", "1"];
@@ -187,7 +192,7 @@ fn counted(client: &mut Client) -> [i64; 2] {
 fn commits_are_counted_row_by_row() {
     let db = TestDatabase::new(INSTALLED);
     let mut counting = db.client();
-    let keys = "blocks = 1\nduration = \"600ms\"\naa = false\ntelemetry = \"0s\"";
+    let keys = "blocks = 1\nduration = \"300ms\"\naa = false\ntelemetry = \"0s\"";
     for (workload, rows, latency) in [
         ("sessions = 3\nengine = \"client\"", 1, true),
         ("sessions = 2\nengine = \"client\"\nrows_per_transaction = 5\nindex = true", 5, true),
@@ -336,10 +341,10 @@ fn a_deadlock_is_counted_and_survived() {
     let db = TestDatabase::new(INSTALLED);
     db.load(1, "8M");
     let quick = db.new_role("eager", "SUPERUSER");
-    let sql = format!("ALTER ROLE {} SET deadlock_timeout = '1500ms'", quick.user);
+    let sql = format!("ALTER ROLE {} SET deadlock_timeout = '800ms'", quick.user);
     db.client().batch_execute(&sql).unwrap();
     let before = db.scratch(1);
-    let work = ["run", "--run-time", "12", "--update-pct", "100", "--update-work-unit", "1024"];
+    let work = ["run", "--run-time", "6", "--update-pct", "100", "--update-work-unit", "1024"];
     let json = ["--json", "deadlocks.json"];
     let mut command = quick.command(&[&work[..], &json, &CLIENT].concat());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -352,11 +357,11 @@ fn a_deadlock_is_counted_and_survived() {
                    WHERE datname = current_database() AND wait_event_type = 'Lock'";
     let first = count(deadlocks);
     // Then it is left alone: on a slow machine every call would meet the holder.
-    while child.try_wait().unwrap().is_none() && count(deadlocks) < first + 2 {
+    while child.try_wait().unwrap().is_none() && count(deadlocks) == first {
         let mut holder = other.transaction().unwrap();
         let _ = holder.execute("UPDATE pgio1 SET scratch = scratch WHERE mykey = 1024", &[]);
         // Soon enough for the session, which looks for a deadlock once.
-        let until = Instant::now() + Duration::from_secs(1);
+        let until = Instant::now() + Duration::from_millis(500);
         while count(waiting) == 0 && Instant::now() < until {
             thread::sleep(Duration::from_millis(20));
         }
@@ -373,8 +378,7 @@ fn a_deadlock_is_counted_and_survived() {
 
 #[test]
 fn an_interrupt_while_clients_wait_for_a_standby_leaves_nothing() {
-    let pair = pgio::pg::private::Spec { standby: true, ..spec(INSTALLED) };
-    let cluster = PrivateCluster::start(&pair).unwrap();
+    let cluster = crate::sync_rep::pair();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"60s\"\naa = false";
@@ -401,7 +405,7 @@ fn the_client_engine_connects_with_passwords_and_tls() {
     let super_user = format!("{at} user=postgres sslmode=disable");
     let mut looking = connect(&super_user);
     looking.batch_execute("GRANT CREATE ON SCHEMA public TO PUBLIC").unwrap();
-    let workload = "sessions = 20\nengine = \"client\"\npayload = 50000";
+    let workload = "sessions = 4\nengine = \"client\"\npayload = 50000";
     let tls = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
                WHERE query LIKE 'INSERT INTO%' AND ssl = $1";
     for (how, encrypted) in [
@@ -420,12 +424,12 @@ fn the_client_engine_connects_with_passwords_and_tls() {
         let dsn = format!("{at} {how} passfile={}", pass.display());
         let mut running = dir.start_compare(&experiment(&dsn, keys, workload, &[("as it is", "")]));
         running.wait_until("in the window", || {
-            looking.query_one(tls, &[&encrypted]).unwrap().get::<_, i64>(0) == 20
+            looking.query_one(tls, &[&encrypted]).unwrap().get::<_, i64>(0) == 4
         });
         running.wait().expect(0, &[]);
         let trial = &dir.trials()[0];
         assert_eq!(trial["outcome"]["state"], "complete", "{how}");
-        assert!(total(trial, "commits") >= 20, "{how}");
+        assert!(total(trial, "commits") >= 4, "{how}");
     }
     // Without channel binding, a connection that requires it fails with the reason.
     let dir = Workdir::new();

@@ -1,4 +1,4 @@
-//! A whole `pgio demo`, as root and as `nobody`: the right verdict, and nothing left behind.
+//! A whole `pgio demo` as `nobody`: the right verdict, and nothing left behind; and interrupted ones as root.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use rustix::process::{Signal, geteuid};
 use serde_json::Value;
 
 use pgio_tests::fixture::{INSTALLED, NEWEST, copy_program, pgio_exe};
-use pgio_tests::parallel::run_in_parallel;
+use pgio_tests::timing::run_in_parallel;
 use pgio_tests::workdir::{Running, Workdir, wait_until};
 
 fn parent_and_command(pid: &str) -> Option<(i32, String)> {
@@ -47,7 +47,7 @@ struct Servers {
 }
 
 impl Servers {
-    fn of(demo: &mut Running) -> Servers {
+    fn find(demo: &mut Running) -> Servers {
         let mut directory = None;
         let pid = demo.pid();
         demo.wait_until("its servers run", || {
@@ -138,53 +138,41 @@ const DEMO_TIMEOUT: Duration = Duration::from_secs(400);
 const EXPECTED_OUTPUT: &[&str] =
     &["local (A/A)", "remote_apply", "What does synchronous replication cost?", "What next"];
 
+/// As `nobody` where the tests run as root, whose demos are those that are interrupted.
 #[test]
-fn the_demo_finds_the_cost_and_leaves_only_its_results() {
+fn the_demo_finds_the_cost_without_privileges_and_leaves_only_its_results() {
     let dir = Workdir::new();
-    let version = INSTALLED.to_string();
+    let version = NEWEST.to_string();
+    // A directory that `nobody` can use: cargo's target may be below root's home.
+    let place = tempfile::Builder::new().prefix("demo").tempdir_in("/var/tmp").unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    let program = copy_program(&pgio_exe(), place.path());
+    let (out, state) = (place.path().join("out"), place.path().join("state"));
+    let mut command = Command::new(&program);
     // The demo's blocks decide; three have an estimate as well.
-    let command = dir.command(&["demo", "--blocks", "3", "--pg", &version, "--out", "out"]);
+    command.args(["demo", "--blocks", "3", "--pg", &version, "--out"]);
+    command.arg(&out).current_dir(place.path()).env("PGIO_STATE_DIR", &state);
+    if geteuid().is_root() {
+        command.uid(65_534).gid(65_534).env("HOME", place.path());
+        command.env_remove("XDG_CACHE_HOME").env_remove("PGIO_BINDIR");
+    }
     let mut demo = dir.start(command);
-    let servers = Servers::of(&mut demo);
+    let servers = Servers::find(&mut demo);
     demo.wait_for(DEMO_TIMEOUT).expect(0, EXPECTED_OUTPUT);
     servers.assert_gone();
-    let commit = check_results(&dir, &dir.out(), 3);
+    let commit = check_results(&dir, &out, 3);
     let median = |name: &str| {
         let conditions = commit["conditions"].as_array().unwrap();
         let condition = conditions.iter().find(|c| c["name"] == name).unwrap();
         condition["metrics"]["commit_latency_p50"]["value"].as_f64().unwrap()
     };
-    // The cost is the subject here; the other demo's two blocks are too few for it on a busy machine.
     assert!(median("on") > median("local"), "{commit}");
-    assert!(dir.journals().is_empty());
-    assert_eq!(dir.cluster_notes(), 0);
-}
-
-#[test]
-fn the_demo_runs_without_privileges() {
-    let dir = Workdir::new();
-    let version = NEWEST.to_string();
-    // A directory that `nobody` can use: cargo's target may be below root's home.
-    let place = tempfile::Builder::new().prefix("demo").tempdir_in("/var/tmp").unwrap();
-    let open = |path: &Path, mode| {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let left = |part: &str, extension: &str| {
+        let entries = fs::read_dir(state.join(part)).into_iter().flatten();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        paths.filter(|path| path.extension().is_some_and(|e| e == extension)).count()
     };
-    open(place.path(), 0o1777);
-    let program = copy_program(&pgio_exe(), place.path());
-    let out = place.path().join("out");
-    let mut command = Command::new(&program);
-    // The privileges are the subject here: two blocks have an estimate as well.
-    command.args(["demo", "--blocks", "2", "--pg", &version, "--out"]);
-    command.arg(&out).current_dir(place.path());
-    if geteuid().is_root() {
-        command.uid(65_534).gid(65_534).env("HOME", place.path());
-        command.env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME").env_remove("PGIO_BINDIR");
-    }
-    let mut demo = dir.start(command);
-    let servers = Servers::of(&mut demo);
-    demo.wait_for(DEMO_TIMEOUT).expect(0, EXPECTED_OUTPUT);
-    servers.assert_gone();
-    check_results(&dir, &out, 2);
+    assert_eq!((left("journal", "journal"), left("clusters", "cluster")), (0, 0));
 }
 
 #[test]
@@ -194,8 +182,9 @@ fn an_interrupted_demo_leaves_nothing() {
 
 fn interrupt_demo(signal: Signal) {
     let dir = Workdir::new();
-    let mut demo = dir.start(dir.command(&["demo", "--out", "out"]));
-    let servers = Servers::of(&mut demo);
+    let version = INSTALLED.to_string();
+    let mut demo = dir.start(dir.command(&["demo", "--pg", &version, "--out", "out"]));
+    let servers = Servers::find(&mut demo);
     let first = dir.out().join("commit/trials.jsonl");
     demo.wait_until("a trial stored", || fs::metadata(&first).is_ok_and(|m| m.len() > 0));
     demo.signal(signal);
