@@ -73,7 +73,7 @@ impl Managed {
         self.create("");
     }
 
-    /// A standby of it, with the defaults of PostgreSQL.
+    /// A standby of it that looks for its server every second, not every five.
     pub(crate) fn standby(&self) -> Managed {
         let directory =
             tempfile::Builder::new().prefix("pgio-test-").tempdir_in("/var/tmp").unwrap();
@@ -82,7 +82,10 @@ impl Managed {
         let (data, from) = (standby.data(), format!("{} application_name=s1", self.dsn()));
         let data = data.to_str().unwrap();
         self.run("pg_basebackup", &["-c", "fast", "-N", "-R", "-D", data, "-d", &from]);
-        standby.start_again(&format!("-c unix_socket_directories='{}'", standby.path().display()));
+        let socket = standby.path().display();
+        standby.start_again(&format!(
+            "-c unix_socket_directories='{socket}' -c wal_retrieve_retry_interval=1s"
+        ));
         standby
     }
 
