@@ -19,7 +19,7 @@ use pgio_tests::workdir::{
     Workdir, condition_of, experiment, metric, pgio_sessions, sessions_waiting_for_standby,
 };
 
-const CLIENT: [&str; 2] = ["--engine", "client"];
+const CLIENT: [&str; 4] = ["--engine", "client", "--telemetry", "0"];
 
 fn total(trial: &Value, what: &str) -> u64 {
     trial["sessions"].as_array().unwrap().iter().map(|s| s[what].as_u64().unwrap()).sum()
@@ -151,7 +151,7 @@ fn stall(db: &TestDatabase, child: &Child) {
 
 fn stalled(db: &TestDatabase, more: &[&str]) -> Value {
     let work = ["run", "--run-time", "4", "--num-threads", "4", "--work-unit", "1"];
-    let json = ["--telemetry", "0", "--json", "stalled.json"];
+    let json = ["--json", "stalled.json"];
     let mut command = db.command(&[&work[..], &json, &CLIENT, more].concat());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     stall(db, &child);
@@ -316,7 +316,7 @@ fn an_interrupt_ends_the_run_if_the_server_refuses_connections() {
     let db = TestDatabase::at(&cluster.primary_conninfo());
     db.load(1, "8M");
     let work = ["run", "--run-time", "600", "--update-pct", "50", "--num-threads", "4"];
-    let json = ["--telemetry", "0", "--json", "stopped.json"];
+    let json = ["--json", "stopped.json"];
     let mut command = db.command(&[&work[..], &json, &CLIENT].concat());
     let before = db.scratch(1);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -275,7 +275,7 @@ fn killed_during_a_restart_the_server_runs_again_as_before() {
     );
     let mut random = SplitMix64::new(3);
     let mut down = 0;
-    let kills = kills(6);
+    let kills = kills(4);
     for _ in 0..kills {
         let dir = Workdir::new();
         let mut running = dir.start_compare(&text);

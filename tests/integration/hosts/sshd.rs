@@ -116,11 +116,12 @@ fn listen(directory: &Path) -> Option<(u16, Child)> {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let dir = directory.display();
     // StrictModes would refuse keys below a world-writable /tmp.
+    // Start-up files of the user who runs the tests would run for each command.
     let text = format!(
         "ListenAddress 127.0.0.1\nPort {port}\nHostKey {dir}/host_key\n\
          AuthorizedKeysFile {dir}/authorized_keys\nStrictModes no\nUsePAM no\n\
          PermitRootLogin yes\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-         PidFile none\n"
+         PidFile none\nSetEnv HOME={dir}\n"
     );
     fs::write(directory.join("sshd_config"), text).unwrap();
     let mut child = Command::new(SSHD)
