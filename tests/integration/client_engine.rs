@@ -193,18 +193,19 @@ fn commits_are_counted_row_by_row() {
     let db = TestDatabase::new(INSTALLED);
     let mut counting = db.client();
     let keys = "blocks = 1\nduration = \"300ms\"\naa = false\ntelemetry = \"0s\"";
-    for (workload, rows, latency) in [
-        ("sessions = 3\nengine = \"client\"", 1, true),
-        ("sessions = 2\nengine = \"client\"\nrows_per_transaction = 5\nindex = true", 5, true),
-        ("sessions = 2\nrows_per_transaction = 3\nindex = true\npayload = 100", 3, true),
-        ("engine = \"client\"\npayload = 20000\ntransactions = 50\npipeline = 8", 1, true),
+    let conditions = [("off", "synchronous_commit = \"off\""), ("on", "")];
+    let once = &conditions[..1];
+    for (workload, rows, conditions) in [
+        ("sessions = 3\nengine = \"client\"", 1, &conditions[..]),
+        ("sessions = 2\nengine = \"client\"\nrows_per_transaction = 5\nindex = true", 5, once),
+        ("sessions = 2\nrows_per_transaction = 3\nindex = true\npayload = 100", 3, once),
+        ("engine = \"client\"\npayload = 20000\ntransactions = 50\npipeline = 8", 1, once),
         // More answers than a socket holds, before the last row is sent.
-        ("engine = \"client\"\nrows_per_transaction = 30000\ntransactions = 2", 30_000, true),
+        ("engine = \"client\"\nrows_per_transaction = 30000\ntransactions = 2", 30_000, once),
     ] {
         let dir = Workdir::new();
-        let conditions = [("off", "synchronous_commit = \"off\""), ("on", "")];
         let before = counted(&mut counting);
-        dir.compare(&experiment(&db.conninfo, keys, workload, &conditions)).expect(0, &[]);
+        dir.compare(&experiment(&db.conninfo, keys, workload, conditions)).expect(0, &[]);
         let trials = dir.trials();
         let commits: i64 = trials.iter().map(|t| total(t, "commits").cast_signed()).sum();
         let counted_by_pgio = [commits, commits * rows];
@@ -228,7 +229,7 @@ fn commits_are_counted_row_by_row() {
             assert!(commits > 0, "{trial:#}");
             assert_eq!(trial["histograms"]["commit"]["count"], commits);
             assert_eq!(trial["histograms"]["transaction"]["count"], commits);
-            assert_eq!(trial["metrics"]["commit_latency_p50"]["value"].is_number(), latency);
+            assert!(trial["metrics"]["commit_latency_p50"]["value"].is_number());
             let expected = if condition_of(&trial) == "off" { "off" } else { "on" };
             assert_eq!(trial["settings"]["synchronous_commit"], expected);
             if expected == "off" {

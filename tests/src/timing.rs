@@ -1,7 +1,7 @@
 //! Waiting for a condition, running parts of a test in parallel, and how long each test takes.
 //!
 //! A look may cost a connection to a server or a walk through /proc. It is repeated after a pause
-//! that grows with its cost, so that waiting takes a fifth of a processor at most.
+//! that grows with its cost, so that waiting takes a tenth of a processor at most.
 //!
 //! The times are for the list of the slowest at the end of `.ci/run`. The test harness runs each test on a thread of
 //! its own, named after the test. The first use of the fixture starts the clock, the end of the thread stops it and
@@ -30,7 +30,7 @@ pub fn poll(mut condition: impl FnMut() -> bool, mut between: impl FnMut()) {
             return;
         }
         between();
-        thread::sleep((begun.elapsed() * 4).clamp(SHORTEST, LONGEST));
+        thread::sleep((begun.elapsed() * 9).clamp(SHORTEST, LONGEST));
     }
 }
 

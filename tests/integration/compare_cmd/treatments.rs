@@ -116,17 +116,3 @@ fn settings_of_sessions_are_refused_for_work_that_has_no_session() {
     refused.expect(4, &["condition `off`", why]);
     assert!(!dir.out().exists());
 }
-
-/// The server reads them when a session starts: set later they have no effect, although they read back as set.
-#[test]
-fn libraries_of_sessions_are_refused_for_sessions_that_are_open() {
-    let dsn = fresh_database(shared_primary(INSTALLED));
-    for name in ["local_preload_libraries", "session_preload_libraries"] {
-        let dir = Workdir::new();
-        let body = format!("{name} = \"auto_explain\"");
-        let conditions = [("as it is", ""), ("loaded", body.as_str())];
-        let refused = dir.compare(&experiment(&dsn, SHORT, "", &conditions));
-        refused.expect(4, &["condition `loaded`", name, "only when a session starts"]);
-        assert!(!dir.out().exists());
-    }
-}
