@@ -137,8 +137,8 @@ fn run_refuses_altered_tables_and_names_the_fault() {
     // From two loads.
     let other = TestDatabase::new(INSTALLED);
     other.load(2, "16M");
-    let of_two_loads = "SELECT obj_description('pgio2'::regclass)";
-    let mark: String = other.client().query_one(of_two_loads, &[]).unwrap().get(0);
+    let comment = "SELECT obj_description('pgio2'::regclass)";
+    let mark: String = other.client().query_one(comment, &[]).unwrap().get(0);
     db.load(2, "8M");
     change(&format!("COMMENT ON TABLE pgio2 IS '{mark}'"));
     run().assert_refused(REFUSED, &["pgio2 belongs to another load than pgio1", "pgio setup"]);

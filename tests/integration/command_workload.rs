@@ -100,9 +100,9 @@ fn a_condition_reaches_the_programs_sessions_and_its_metrics_are_like_others() {
         assert_eq!(trial["metrics"]["lines"]["value"], Value::Null);
         assert_eq!(trial["settings"]["work_mem"], format!("{expected}MB"));
         let evidence = trial["evidence"].as_array().unwrap();
-        let of = |what: &str| evidence.iter().filter(|e| e["what"] == what).count();
+        let count = |what: &str| evidence.iter().filter(|e| e["what"] == what).count();
         assert_eq!(
-            (of("work_mem (sessions)"), of("sessions of the command")),
+            (count("work_mem (sessions)"), count("sessions of the command")),
             (1, 1),
             "{evidence:?}"
         );
@@ -412,8 +412,8 @@ fn invalid_commands_are_refused_before_anything_is_changed() {
     with("run = 'true'\nsetup = ['pgio-no-such']").expect(4, &["program `pgio-no-such`"]);
     with("run = 'true'\nhost = 'nowhere'").expect(2, &["unknown host `nowhere`"]);
     let several = dsn.replacen("host=", "host=/nonexistent,", 1);
-    let of_first = |run: &str| measured(&dir, &several, &format!("run = {run}\n{metric}"));
-    of_first("['true', '{host}']")
+    let on_several = |run: &str| measured(&dir, &several, &format!("run = {run}\n{metric}"));
+    on_several("['true', '{host}']")
         .expect(4, &["uses {host}, which is only the first of several hosts in the target's dsn"]);
     with("run = ['true', '{secs}']").expect(2, &["contains unknown placeholder {secs}"]);
     let ours = metric.replace("'x', unit", "'riops', unit");

@@ -82,10 +82,10 @@ fn children(pid: i32) -> Vec<i32> {
 
 /// With the shells that would put things back for it, as when a machine goes down.
 fn kill_with_its_guards(running: Running) {
-    let of_sh = |pid: &i32| {
+    let is_shell = |pid: &i32| {
         fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == "sh")
     };
-    for pid in children(running.pid()).iter().filter(|pid| of_sh(pid)) {
+    for pid in children(running.pid()).iter().filter(|pid| is_shell(pid)) {
         let pid = Pid::from_raw(*pid).unwrap();
         // It may end by itself at this moment.
         let _ = kill_process(pid, Signal::KILL);
@@ -101,9 +101,9 @@ fn postmaster(cluster: &PrivateCluster) -> String {
 /// The server's group for the memory controller, as the kernel has it.
 fn group(postmaster: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{postmaster}/cgroup")).unwrap();
-    let of_memory =
+    let memory =
         text.lines().find(|l| l.split(':').nth(1).unwrap().split(',').any(|c| c == "memory"));
-    let line = of_memory.or_else(|| text.lines().find(|l| l.starts_with("0::"))).unwrap();
+    let line = memory.or_else(|| text.lines().find(|l| l.starts_with("0::"))).unwrap();
     line.splitn(3, ':').nth(2).unwrap().to_owned()
 }
 
@@ -135,11 +135,11 @@ fn a_server_is_limited_only_during_its_trials() {
     });
     let trials = dir.trials();
     assert_complete(&trials);
-    let of = |condition, what| evidence(&trials, condition, what);
-    assert_eq!(of("treated", "memory limit of the server's group"), ["512M"]);
-    assert_eq!(of("treated", "the server and that group"), ["inside"]);
-    assert_eq!(of("treated", "processes of the server outside that group"), ["0"]);
-    assert!(of("plain", "memory limit of the server's group").is_empty());
+    let found = |condition, what| evidence(&trials, condition, what);
+    assert_eq!(found("treated", "memory limit of the server's group"), ["512M"]);
+    assert_eq!(found("treated", "the server and that group"), ["inside"]);
+    assert_eq!(found("treated", "processes of the server outside that group"), ["0"]);
+    assert!(found("plain", "memory limit of the server's group").is_empty());
     assert_eq!(group(&pid), before);
     assert!(dir.journals().is_empty());
 
@@ -237,8 +237,8 @@ fn a_relay_slows_the_commits_that_wait_for_the_standby() {
     assert_eq!(streams, ["through the relay (delay 5ms)"]);
     assert!(evidence(&trials, "plain", "how the standby streams").is_empty());
     let commits = |condition: &str| -> f64 {
-        let of_it = trials.iter().filter(|t| condition_of(t) == condition);
-        of_it.map(|t| t["metrics"]["commits_per_second"]["value"].as_f64().unwrap()).sum()
+        let those = trials.iter().filter(|t| condition_of(t) == condition);
+        those.map(|t| t["metrics"]["commits_per_second"]["value"].as_f64().unwrap()).sum()
     };
     // 10 ms there and back bound it; without them it is some hundreds at least.
     assert!(commits("treated") < commits("plain"), "{} {}", commits("treated"), commits("plain"));

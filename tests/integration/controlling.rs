@@ -30,7 +30,7 @@ pub(crate) struct Managed {
 }
 
 impl Managed {
-    /// `options` are those of `pg_ctl -o`.
+    /// `options` is what `pg_ctl -o` takes.
     pub(crate) fn start(options: &str) -> Managed {
         Managed::start_in("/var/tmp", options)
     }

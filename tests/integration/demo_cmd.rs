@@ -123,8 +123,9 @@ fn check_results(dir: &Workdir, out: &Path, blocks: usize) -> Value {
     // However busy the machine is, commits wait for the standby under `on` alone.
     let waited = |name: &str| {
         let all = commit["decompositions"].as_array().unwrap();
-        let of = all.iter().find(|d| d["condition"] == name && d["class"] == "commit").unwrap();
-        of["parts"].as_array().unwrap().iter().any(|part| part["group"] == "sync_rep")
+        let commits =
+            all.iter().find(|d| d["condition"] == name && d["class"] == "commit").unwrap();
+        commits["parts"].as_array().unwrap().iter().any(|part| part["group"] == "sync_rep")
     };
     assert!(waited("on") && !waited("local"), "{}", commit["decompositions"]);
     let per_ten_thousand = &commit["conditions"][0]["metrics"]["seconds_per_10000_transactions"];

@@ -62,7 +62,7 @@ pub fn begin() {
 /// In a test's process that runs in a mount namespace of its own.
 pub const INSIDE: &str = "PGIO_TEST_INSIDE";
 
-/// Whether this process is the test's, in its own mount namespace.
+/// Whether this process is the test in its own mount namespace.
 pub fn is_inside(test: &str) -> bool {
     env::var(INSIDE).is_ok_and(|inside| inside == test)
 }

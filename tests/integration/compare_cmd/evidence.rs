@@ -132,7 +132,7 @@ fn durability_lost_inside_a_woven_window_is_noticed() {
         ("local", "synchronous_commit = \"local\""),
         ("waiting", "synchronous_commit = \"local\", commit_delay = 1000"),
     ];
-    // The window is that of both conditions: twice as long.
+    // Both conditions share the window, which is twice as long.
     lose_durability("duration = \"2s\"\nweave = \"20ms\"", &levels);
 }
 
@@ -168,12 +168,12 @@ fn logged_statements(dsn: &str, trial: &Value) -> Vec<Vec<String>> {
     let data = PathBuf::from(show(dsn, "data_directory"));
     let log = fs::read_to_string(data.with_extension("log")).unwrap();
     let sessions = trial["sessions"].as_array().unwrap();
-    let of_session = |session: &Value| {
+    let statements = |session: &Value| {
         let pid = format!("[{}] LOG:  ", session["pid"]);
         let lines = log.lines().filter(|line| line.contains(&pid));
         lines.filter_map(|line| Some(line.split_once(&pid)?.1.to_owned())).collect()
     };
-    sessions.iter().map(of_session).collect()
+    sessions.iter().map(statements).collect()
 }
 
 /// Each further round trip between two slices would make a condition with settings slower than one without.
@@ -198,7 +198,7 @@ fn reading_settings_costs_no_round_trip_of_its_own() {
             };
             let begins = |s: &String| s.contains("statement: DO") || s.contains("pgio_reading");
             let first = statements.iter().position(begins).unwrap();
-            // Not those of the commits.
+            // Without the commits.
             let window = statements[first..].iter().filter(|s| !s.contains("INSERT INTO"));
             let slices = window.clone().filter(|s| begins(s)).count();
             let longest = trial["timeline"].as_array().unwrap().len();

@@ -82,7 +82,7 @@ fn a_wrong_password_is_refused() {
 fn missing_programs_and_scripts_are_refused() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let metric = "metric = [{ name = \"m\", unit = \"s\", better = \"lower\", regex = \"x\" }]";
-    let of = |target: &str, keys: &str| {
+    let command_on = |target: &str, keys: &str| {
         format!(
             "[target]\n{target}\n[workload]\nkind = \"command\"\n{keys}\n[[condition]]\nname = \"a\"\n"
         )
@@ -91,11 +91,11 @@ fn missing_programs_and_scripts_are_refused() {
     let program = format!("run = [\"pgio-no-such-program\"]\n{metric}");
     let dsn = format!("dsn = {dsn:?}");
     for (keys, word) in [(script, "/no/such.sql"), (&program, "`pgio-no-such-program`")] {
-        refused_alike(&of(&dsn, keys), 4, &[word, "on this machine"]);
+        refused_alike(&command_on(&dsn, keys), 4, &[word, "on this machine"]);
         // Nothing of a private server is needed to see it.
         let dir = Workdir::new();
         let private = format!("private = true\npg = {INSTALLED}");
-        dir.write("p.toml", &of(&private, keys));
+        dir.write("p.toml", &command_on(&private, keys));
         dir.pgio(&["compare", "p.toml", "--plan"]).expect(4, &[word]);
         dir.pgio(&["doctor", "p.toml"]).expect(4, &["command-programs", word]);
     }

@@ -81,9 +81,9 @@ fn on_a_terminal_a_table_and_a_line_are_rewritten_and_never_wider() {
         assert!(line.chars().count() < 48, "{line:?}");
         assert!(line.ends_with(" left"), "{line:?}");
     }
-    let of_b = progress.iter().filter(|l| l.contains("/2, b, "));
-    assert!(of_b.clone().any(|l| l.contains(", preparing, ")), "{progress:?}");
-    assert!(of_b.clone().any(|l| l.contains("/s, ")), "{progress:?}");
+    let second = progress.iter().filter(|l| l.contains("/2, b, "));
+    assert!(second.clone().any(|l| l.contains(", preparing, ")), "{progress:?}");
+    assert!(second.clone().any(|l| l.contains("/s, ")), "{progress:?}");
     assert!(progress.iter().any(|l| l.contains("…, ")), "{progress:?}");
     let has = |start: &str, end: &str| {
         shown.iter().any(|l| l.starts_with(start) && l.trim_end().ends_with(end))

@@ -44,9 +44,9 @@ fn text(dsn: &str, sql: &str) -> String {
 }
 
 fn oids(dsn: &str) -> (String, String) {
-    let of = |sql| text(dsn, sql);
-    let database = of("SELECT oid::text FROM pg_database WHERE datname = current_database()");
-    (database, of("SELECT string_agg(oid::text, ' ') FROM pg_class WHERE relname ~ '^pgio[12]$'"))
+    let ask = |sql| text(dsn, sql);
+    let database = ask("SELECT oid::text FROM pg_database WHERE datname = current_database()");
+    (database, ask("SELECT string_agg(oid::text, ' ') FROM pg_class WHERE relname ~ '^pgio[12]$'"))
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_reload_creates_identical_tables() {
 
 #[test]
 fn a_vacuum_lets_each_trial_reuse_the_space_of_the_last() {
-    // Any snapshot is as old as the oldest transaction of the server, those of other tests as well.
+    // Any snapshot is as old as the oldest transaction of the server, also one of another test.
     let cluster = own_primary(INSTALLED);
     let dsn = fresh_database(&cluster);
     let dir = load(&dsn);
