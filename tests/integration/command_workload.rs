@@ -6,8 +6,8 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::hosts::sshd::Sshd;
 use crate::managed::plain_role;
+use crate::sshd::Sshd;
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary};
 use pgio_tests::workdir::{
     BETWEEN_TRIAL_CHECKS, CommandResult, SAMPLED, Workdir, pgio_sessions, tolerate, wait_until,

@@ -14,7 +14,7 @@ use pgio::pg::private::PrivateCluster;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::hosts::sshd::Sshd;
+use crate::sshd::Sshd;
 use pgio_tests::fixture::{
     INSTALLED, OwnPrimary, connect, fresh_database, own_primary, pgio_exe, shared_primary,
 };

@@ -10,7 +10,7 @@ use rustix::process::{Signal, geteuid};
 use serde_json::Value;
 
 use crate::disk::{self, LoopDevice};
-use crate::hosts::sshd::Sshd;
+use crate::sshd::Sshd;
 use pgio_tests::fixture::{INSTALLED, copy_program, pgio_exe, shared_primary};
 use pgio_tests::workdir::{self, Running, Workdir};
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use pgio::pg::private::{PrivateCluster, Spec};
 
-use crate::hosts::sshd::Sshd;
+use crate::sshd::Sshd;
 use crate::schema;
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, own_primary, shared_primary, spec};
 use pgio_tests::workdir::{

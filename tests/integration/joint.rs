@@ -1,13 +1,16 @@
 //! Conditions on several servers in one window: on two real servers, with what may go wrong.
 
-mod relay;
-
 use std::fs;
-use std::sync::OnceLock;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use self::relay::Relay;
 use crate::schema;
 use pgio_tests::fixture::{INSTALLED, OwnPrimary, connect, fresh_database, own_primary};
 use pgio_tests::workdir::{
@@ -37,8 +40,9 @@ fn experiment(dsns: &[String; 2], keys: &str, work: &str, conditions: &str) -> S
     } else {
         tolerate(&[&BETWEEN_TRIAL_CHECKS[..], &["participants-apart"]].concat())
     };
+    let telemetry = if keys.contains("telemetry") { "" } else { "telemetry = \"0s\"" };
     format!(
-        "[experiment]\nname = \"joint\"\nblocks = 1\naa = false\nrepeats = 0\nwarmup = \"0s\"\n{quiet}\n{keys}\n\
+        "[experiment]\nname = \"joint\"\nblocks = 1\naa = false\nrepeats = 0\nwarmup = \"0s\"\n{quiet}\n{keys}\n{telemetry}\n\
          [targets.a]\ndsn = {:?}\n[targets.b]\ndsn = {:?}\n[workload]\n{work}\n{conditions}\n",
         dsns[0], dsns[1]
     )
@@ -62,7 +66,7 @@ fn the_sum_is_stored_with_each_servers_part() {
     let alone = "[[condition]]\nname = \"alone\"\ntarget = \"a\"\n";
     for engine in ["server", "client"] {
         let work = format!("{COMMIT}\nengine = {engine:?}");
-        let keys = "duration = \"2s\"\nbaseline = \"alone\"";
+        let keys = "duration = \"1s\"\nbaseline = \"alone\"\ntelemetry = \"500ms\"";
         let text = experiment(&databases(), keys, &work, &format!("{TOGETHER}{alone}"));
         dir.write("experiment.toml", &text);
         dir.pgio(&["compare", "experiment.toml", "--out", engine]).expect(0, &[]);
@@ -173,7 +177,7 @@ fn a_kill_leaves_a_journal_for_each_server_and_all_are_undone() {
     }
     assert!(dir.journals().is_empty());
     // The same without a kill.
-    let again = text.replace("duration = \"60s\"", "duration = \"1s\"");
+    let again = text.replace("duration = \"60s\"", "duration = \"300ms\"");
     fs::remove_dir_all(dir.out()).unwrap();
     dir.compare(&again).expect(0, &[]);
     assert!(dsns.iter().all(|dsn| auto_conf(dsn, "wal_writer_delay").is_none()));
@@ -228,13 +232,13 @@ fn servers_that_cannot_share_a_window_are_refused() {
     let far = Relay::start(&dsns[1], 40, None);
     let slow = [dsns[0].clone(), far.dsn];
     refused(&slow, COMMIT, TOGETHER, 4, "target `b`: its clock can be read to 2");
-    for (dsn, scale) in [(&dsns[0], "8M"), (&dsns[1], "16M")] {
+    for (dsn, scale) in [(&dsns[0], "8M"), (&dsns[1], "9M")] {
         let keys = ["--scale", scale, "--num-schemas", "1", "--create-base-table", "false"];
         let args = [&["setup", "--connect-string", dsn], &keys[..]].concat();
         Workdir::new().pgio(&args).expect(0, &[]);
     }
     let work = "kind = \"slob\"";
-    refused(&dsns, work, TOGETHER, 4, "the data sets of `a` and `b` differ: scale 8M and 16M");
+    refused(&dsns, work, TOGETHER, 4, "the data sets of `a` and `b` differ: scale 8M and 9M");
 }
 
 /// The way to one server becomes slow after all checks, when the trial's CHECKPOINT passes.
@@ -265,7 +269,7 @@ fn an_inventory_names_the_servers() {
     // The socket directories stand for the addresses of nodes.
     let text = |inventory: &str| {
         format!(
-            "[experiment]\nblocks = 1\naa = false\nwarmup = \"0s\"\nduration = \"1s\"\ntogether = true\n\
+            "[experiment]\nblocks = 1\naa = false\nwarmup = \"0s\"\nduration = \"300ms\"\ntelemetry = \"0s\"\ntogether = true\n\
              repeats = 0\n{}\n[targets]\ninventory = {inventory:?}\ndsn = \"service={{name}}\"\n\
              [workload]\n{COMMIT}\n[[condition]]\nname = \"all\"\n",
             tolerate(&["participants-apart"])
@@ -290,7 +294,74 @@ fn an_inventory_names_the_servers() {
     assert!(stored.contains("# inventory = ") && stored.contains("[targets.\"n2\"]"), "{stored}");
 
     let rubbish = run("echo Usage: sinfo", "none");
-    rubbish.expect(2, &["fleet.toml:10: targets.inventory: the command prints `Usage: sinfo`"]);
+    rubbish.expect(2, &["fleet.toml:11: targets.inventory: the command prints `Usage: sinfo`"]);
     run("echo gone >&2; false", "none").expect(2, &["failed with exit status: 1: gone"]);
     assert!(!dir.path().join("none").exists());
+}
+
+/// A slow way to a server: delays its answers, from the start or from the moment when a text passes. Serves until the
+/// process ends.
+struct Relay {
+    dsn: String,
+}
+
+impl Relay {
+    /// Delays answers by these milliseconds, from when a client sends `after`.
+    fn start(dsn: &str, milliseconds: u64, after: Option<&'static [u8]>) -> Relay {
+        let value = |key: &str| {
+            let pair = dsn.split_whitespace().find_map(|pair| pair.strip_prefix(key));
+            pair.unwrap_or_else(|| panic!("no {key} in {dsn}")).trim_matches('\'').to_owned()
+        };
+        let socket = format!("{}/.s.PGSQL.{}", value("host="), value("port="));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let slow = Arc::new(AtomicBool::new(after.is_none()));
+        let delay = Duration::from_millis(milliseconds);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let server = UnixStream::connect(&socket).unwrap();
+                pass(client.unwrap(), server, delay, (after, Arc::clone(&slow)));
+            }
+        });
+        let rest: Vec<&str> = dsn
+            .split_whitespace()
+            .filter(|pair| !pair.starts_with("host=") && !pair.starts_with("port="))
+            .collect();
+        Relay { dsn: format!("host=127.0.0.1 port={port} sslmode=disable {}", rest.join(" ")) }
+    }
+}
+
+fn pass(
+    mut client: TcpStream,
+    mut server: UnixStream,
+    delay: Duration,
+    (after, slow): (Option<&'static [u8]>, Arc<AtomicBool>),
+) {
+    client.set_nodelay(true).unwrap();
+    let (mut answers, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+    let is_slow = Arc::clone(&slow);
+    thread::spawn(move || {
+        let mut buffer = [0; 1 << 16];
+        while let Ok(count @ 1..) = client.read(&mut buffer) {
+            if after.is_some_and(|text| buffer[..count].windows(text.len()).any(|w| w == text)) {
+                slow.store(true, Ordering::SeqCst);
+            }
+            if server.write_all(&buffer[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = server.shutdown(Shutdown::Write);
+    });
+    thread::spawn(move || {
+        let mut buffer = [0; 1 << 16];
+        while let Ok(count @ 1..) = answers.read(&mut buffer) {
+            if is_slow.load(Ordering::SeqCst) {
+                thread::sleep(delay);
+            }
+            if to_client.write_all(&buffer[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = to_client.shutdown(Shutdown::Both);
+    });
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::disk::{self, LoopDevice};
 use crate::examples;
-use crate::hosts::sshd::Sshd;
+use crate::sshd::Sshd;
 use dovecot::Dovecot;
 use fake::{Fake, Manner};
 use pgio_tests::fixture::{INSTALLED, fresh_database, shared_primary};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pgio::pg::private::{PrivateCluster, Spec};
 use serde_json::Value;
 
-use crate::hosts::sshd::Sshd;
+use crate::sshd::Sshd;
 use pgio_tests::command::{CommandResult, TestDatabase, wait_until};
 use pgio_tests::fixture::{
     INSTALLED, NEWEST, connect, fresh_database, own_primary, shared_pair, shared_primary, spec,

@@ -13,8 +13,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::controlling::{Managed, change_journal};
 use crate::disk::{self, is_root};
-use crate::hosts::sshd::Sshd;
 use crate::killing::kills;
+use crate::sshd::Sshd;
 use pgio_tests::fixture::{
     INSTALLED, NEWEST, OwnPrimary, connect, fresh_database, own_primary, pgio_exe, spec,
 };

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use pgio::dataset::{self, DatasetError, LoadSpec, SpaceCheck, check_for_run};
 use pgio::pg::private::PrivateCluster;
+use pgio_connect::Client;
 
 use super::{database, load, refused, relations, spec, tables, text};
 use pgio_tests::fixture::{self, INSTALLED, connect, copy_program, pgio_exe};
@@ -22,31 +23,39 @@ fn too_little_room_is_refused_beforehand() {
     assert_eq!(tables(&mut connect(&conninfo)), "");
 }
 
+const ADDRESS: &str = "127.0.0.77";
+
 #[test]
-fn a_full_tablespace_leaves_the_former_data_set() {
+fn a_full_tablespace_leaves_the_former_data_set_and_refuses_any_user() {
     let Some(mount) = TinyFileSystem::mount() else { return };
-    let conninfo = database(INSTALLED);
+    let listening = fixture::spec_with(INSTALLED, &[("listen_addresses", ADDRESS)]);
+    let cluster = PrivateCluster::start(&listening).unwrap();
+    let conninfo = cluster.primary_conninfo();
     let mut client = connect(&conninfo);
-    let name = format!("tiny_{}", std::process::id());
-    client.batch_execute(&format!("CREATE TABLESPACE {name} LOCATION '{}'", mount.path())).unwrap();
-    let spec = |blocks| LoadSpec { tablespace: Some(name.clone()), ..spec(1, blocks) };
-    load(&conninfo, &spec(1024));
-    let before = relations(&mut client);
+    client.batch_execute(&format!("CREATE TABLESPACE tiny LOCATION '{}'", mount.path())).unwrap();
+    client
+        .batch_execute(
+            "CREATE ROLE blind LOGIN; GRANT CREATE ON SCHEMA public TO blind;
+             GRANT CREATE ON TABLESPACE tiny TO blind",
+        )
+        .unwrap();
+    leaves_the_former_data_set(&conninfo, &mut client);
+    refuses_an_ordinary_user_as_root(&mut client);
+}
+
+fn leaves_the_former_data_set(conninfo: &str, client: &mut Client) {
+    let spec = |blocks| LoadSpec { tablespace: Some("tiny".to_owned()), ..spec(1, blocks) };
+    load(conninfo, &spec(1024));
+    let before = relations(client);
 
     // The check beforehand refuses; for a role that may not see the directory the load fails.
-    let error = refused(&conninfo, &spec(8192));
+    let error = refused(conninfo, &spec(8192));
     assert!(
         matches!(&error, DatasetError::NoSpace { path, .. } if path.ends_with("space")),
         "{error}"
     );
-    let role = format!("blind_{}", std::process::id());
-    client
-        .batch_execute(&format!(
-            "CREATE ROLE {role} LOGIN; GRANT CREATE ON SCHEMA public TO {role};
-             GRANT CREATE ON TABLESPACE {name} TO {role}; ALTER TABLE pgio1 OWNER TO {role}"
-        ))
-        .unwrap();
-    let blind = format!("{conninfo} user={role}");
+    client.batch_execute("ALTER TABLE pgio1 OWNER TO blind").unwrap();
+    let blind = format!("{conninfo} user=blind");
     let error = refused(&blind, &spec(8192));
     assert!(matches!(&error, DatasetError::UnknownSpace { .. }), "{error}");
     let unchecked = |tables, blocks| LoadSpec {
@@ -58,51 +67,29 @@ fn a_full_tablespace_leaves_the_former_data_set() {
     let error = refused(&blind, &unchecked(1, 8192));
     let DatasetError::Removed(source) = &error else { panic!("{error}") };
     assert!(matches!(&**source, DatasetError::DiskFull { object, .. } if object == "pgio1"));
-    assert_eq!(relations(&mut client), before);
+    assert_eq!(relations(client), before);
     // A superuser uses no table of another role.
     client.batch_execute("ALTER TABLE pgio1 OWNER TO CURRENT_USER").unwrap();
-    check_for_run(&mut client, 1, Some(1024)).unwrap();
+    check_for_run(client, 1, Some(1024)).unwrap();
 
     // What is complete when the next table has no room takes that of others.
     client.batch_execute("DROP TABLE pgio1").unwrap();
     let error = refused(&blind, &unchecked(3, 1024));
     assert!(matches!(&error, DatasetError::Removed(_)), "{error}");
-    assert_eq!(tables(&mut client), "");
-
-    dataset::destroy(&mut client).unwrap();
-    // On the shared server nothing may point to what is unmounted now; each is no transaction.
-    for statement in [
-        "CHECKPOINT".to_owned(),
-        format!("DROP TABLESPACE {name}"),
-        format!("DROP OWNED BY {role}"),
-        format!("DROP ROLE {role}"),
-    ] {
-        client.batch_execute(&statement).unwrap();
-    }
+    assert_eq!(tables(client), "");
 }
 
 /// Over TCP, as another OS user than the server's, nothing says where the server's directories are but its settings,
 /// and they cannot be entered.
-#[test]
-fn an_ordinary_user_is_refused_as_root_is() {
-    let Some(mount) = TinyFileSystem::mount() else { return };
-    let address = "127.0.0.77";
-    let cluster =
-        PrivateCluster::start(&fixture::spec_with(INSTALLED, &[("listen_addresses", address)]))
-            .unwrap();
-    let mut client = connect(&cluster.primary_conninfo());
-    client.batch_execute(&format!("CREATE TABLESPACE tiny LOCATION '{}'", mount.path())).unwrap();
-    client
-        .batch_execute("CREATE ROLE blind LOGIN; GRANT CREATE ON SCHEMA public TO blind; GRANT CREATE ON TABLESPACE tiny TO blind")
-        .unwrap();
-    let database = text(&mut client, "SELECT current_database()::text");
+fn refuses_an_ordinary_user_as_root(client: &mut Client) {
+    let database = text(client, "SELECT current_database()::text");
     let programs = tempfile::tempdir_in("/var/tmp").unwrap();
     std::fs::set_permissions(programs.path(), Permissions::from_mode(0o755)).unwrap();
     let program = copy_program(&pgio_exe(), programs.path());
     let dir = Workdir::new();
     std::os::unix::fs::chown(dir.path(), Some(STRANGER), Some(STRANGER)).unwrap();
     let setup = |user: &str, more: &[&str]| {
-        let dsn = format!("host={address} port=5432 user={user} dbname={database}");
+        let dsn = format!("host={ADDRESS} port=5432 user={user} dbname={database}");
         let mut command = Command::new(&program);
         command
             .args(["setup", "--connect-string", &dsn, "--create-base-table", "false"])
@@ -116,10 +103,10 @@ fn an_ordinary_user_is_refused_as_root_is() {
     setup("postgres", &["--scale", "8T"]).expect(4, &[" free, but about "]);
     let unknown = ["the free disk space of the server is unknown", "--no-space-check"];
     setup("blind", &["--scale", "8M"]).expect(4, &unknown);
-    assert_eq!(tables(&mut client), "");
+    assert_eq!(tables(client), "");
     let assumed = ["this user may not access pg_wal, which may be a link"];
     setup("postgres", &["--scale", "8M"]).expect(0, &assumed);
-    dataset::destroy(&mut client).unwrap();
+    dataset::destroy(client).unwrap();
     setup("blind", &["--scale", "8M", "--no-space-check"]).expect(0, &["was not checked"]);
 }
 

@@ -15,7 +15,7 @@ use pgio_tests::workdir::wait_until;
 fn a_stop_leaves_finished_tables_and_nothing_running() {
     let conninfo = database(INSTALLED);
     let stop = Stop::new();
-    let spec = LoadSpec { streams: 1, ..spec(3, 16_384) };
+    let spec = LoadSpec { streams: 1, ..spec(3, 8192) };
     let error = load_telling(&conninfo, &spec, &stop, &mut |event| {
         if let LoadEvent::TableLoaded { .. } = event {
             stop.request();
@@ -41,7 +41,7 @@ fn sessions(client: &mut Client) -> i64 {
 #[test]
 fn a_stop_in_the_middle_of_a_table_keeps_the_former_one() {
     let conninfo = database(INSTALLED);
-    load(&conninfo, &spec(1, 1024));
+    load(&conninfo, &spec(1, 256));
     let mut client = connect(&conninfo);
     let before = relations(&mut client);
     let stop = Stop::new();
@@ -65,7 +65,7 @@ fn a_stop_in_the_middle_of_a_table_keeps_the_former_one() {
 #[test]
 fn a_stop_reaches_a_statement_that_waits() {
     let conninfo = database(INSTALLED);
-    load(&conninfo, &spec(1, 1024));
+    load(&conninfo, &spec(1, 256));
     // DROP waits for this reader, up to its lock_timeout.
     let mut reader = connect(&conninfo);
     let mut reading = reader.transaction().unwrap();
@@ -82,7 +82,7 @@ fn a_stop_reaches_a_statement_that_waits() {
             }
             stop.request();
         });
-        load_by(&conninfo, &spec(1, 1024), &stop)
+        load_by(&conninfo, &spec(1, 256), &stop)
     });
     assert!(matches!(stopped, Err(DatasetError::Stopped { .. })), "{stopped:?}");
     drop(reading);

@@ -12,12 +12,15 @@ use pgio_connect::Client;
 use pgio_results::units::layout::WIDEST_UPDATED;
 use pgio_results::units::{Filler, Layout};
 
-use crate::loading::{OLDEST, database, load, number, refused, spec, tables, text};
+use super::{OLDEST, database, load, number, refused, spec, tables, text};
 use pgio_tests::command::TestDatabase;
 use pgio_tests::fixture::{INSTALLED, NEWEST, connect, fresh_database, own_primary};
 
+/// Twice as many blocks as a server leaves empty at most, so that two rows on a page show.
+const BLOCKS: u64 = 256;
+
 fn made(layout: Layout) -> LoadSpec {
-    LoadSpec { layout, ..spec(1, 1024) }
+    LoadSpec { layout, ..spec(1, BLOCKS) }
 }
 
 fn wide(filler_width: u32, fillfactor: u8) -> Layout {
@@ -51,7 +54,7 @@ fn rows_of_any_width_and_filler_are_complete_and_one_to_a_page() {
         for layout in layouts {
             load(&conninfo, &made(layout));
             let width = layout.filler_width;
-            let whole = format!("(1024,1024,1024,{width},{width})");
+            let whole = format!("(256,256,256,{width},{width})");
             assert_eq!(shape(&mut client, "pgio1"), whole, "{major} {layout}");
             // Neither compressed nor moved out, whatever PostgreSQL thinks of so wide a row.
             let outside = "SELECT coalesce(pg_relation_size(nullif(reltoastrelid, 0)), 0)
@@ -74,7 +77,7 @@ fn the_largest_fillfactor_is_the_last_with_one_row_per_page() {
             load(&conninfo, &made(wide(filler_width, largest)));
             let error = refused(&conninfo, &made(wide(filler_width, largest + 1)));
             assert!(
-                matches!(error, DatasetError::Layout { blocks: 1024, pages, .. } if pages < 1024),
+                matches!(error, DatasetError::Layout { blocks: BLOCKS, pages, .. } if pages < BLOCKS),
                 "{major} {filler_width}: {error}"
             );
         }
@@ -90,8 +93,8 @@ fn pages_after_updates(cluster: &PrivateCluster, layout: Layout) -> i64 {
     client
         .batch_execute(
             "DO $$ BEGIN
-                 FOR k IN 1..3 * 1024 LOOP
-                     UPDATE pgio1 SET scratch = scratch + 1 WHERE mykey = 1 + k % 1024;
+                 FOR k IN 1..3 * 256 LOOP
+                     UPDATE pgio1 SET scratch = scratch + 1 WHERE mykey = 1 + k % 256;
                      COMMIT;
                  END LOOP;
              END $$",
@@ -108,10 +111,10 @@ fn updates_stay_in_their_blocks_up_to_the_widest_updated_row() {
     for fillfactor in [10, 99] {
         let pages = pages_after_updates(&cluster, wide(WIDEST_UPDATED, fillfactor));
         // So may an autovacuum worker, for a moment.
-        assert!(pages < 1100, "{fillfactor}: {pages}");
+        assert!(pages < 275, "{fillfactor}: {pages}");
     }
     let pages = pages_after_updates(&cluster, wide(WIDEST_UPDATED + 1, 10));
-    assert!(pages > 1500, "{pages}");
+    assert!(pages > 375, "{pages}");
 }
 
 /// Returns the compressed size of all fillers, as a share of their bytes.
@@ -177,7 +180,7 @@ fn a_scan_table_is_created_and_dropped_with_its_load() {
         let indexes = "SELECT count(*) FROM pg_indexes WHERE tablename = 'pgio_scan'";
         assert_eq!(number(&mut client, indexes), 0);
         let found = check_for_run(&mut client, 1, None).unwrap();
-        assert_eq!((found.scan_table().unwrap(), found.blocks), (2048, 1024));
+        assert_eq!((found.scan_table().unwrap(), found.blocks), (2048, BLOCKS));
 
         let loaded = load(&conninfo, &made(layout));
         assert_eq!(loaded.dropped, ["pgio_scan"]);
@@ -198,9 +201,9 @@ fn a_users_own_scan_table_is_refused_and_kept() {
     let mut client = connect(&conninfo);
     client.batch_execute("CREATE TABLE pgio_scan AS SELECT 1 AS precious").unwrap();
     let error =
-        refused(&conninfo, &LoadSpec { scan: Some("8M".parse().unwrap()), ..spec(1, 1024) });
+        refused(&conninfo, &LoadSpec { scan: Some("8M".parse().unwrap()), ..spec(1, BLOCKS) });
     assert!(matches!(error, DatasetError::NotOurs { .. }), "{error}");
-    load(&conninfo, &spec(1, 1024));
+    load(&conninfo, &spec(1, BLOCKS));
     assert_eq!(check_for_run(&mut client, 1, None).unwrap().scan, None);
     assert_eq!(dataset::destroy(&mut client).unwrap().kept, ["pgio_scan"]);
     assert_eq!(number(&mut client, "SELECT precious::bigint FROM pgio_scan"), 1);
@@ -212,7 +215,7 @@ fn a_reload_from_the_mark_creates_identical_tables() {
     let layout =
         Layout { filler: Filler::Random, filler_width: 3000, fillfactor: 50, unlogged: true };
     let scan = Some("8M".parse().unwrap());
-    let asked = LoadSpec { layout, scan, base_table: true, ..spec(2, 1500) };
+    let asked = LoadSpec { layout, scan, base_table: true, ..spec(2, 300) };
     load(&conninfo, &asked);
     let mut client = connect(&conninfo);
     let fillers = "SELECT md5(string_agg(filler, '' ORDER BY mykey)) FROM pgio2";
@@ -228,22 +231,24 @@ fn a_reload_from_the_mark_creates_identical_tables() {
 #[test]
 fn a_mark_of_an_older_pgio_is_read() {
     let conninfo = database(INSTALLED);
-    load(&conninfo, &spec(1, 1024));
+    load(&conninfo, &spec(1, BLOCKS));
     let mut client = connect(&conninfo);
     client
         .batch_execute(
-            "COMMENT ON TABLE pgio1 IS 'pgio data set: version=2 scale=8M blocks=1024 table=1 \
+            "COMMENT ON TABLE pgio1 IS 'pgio data set: version=2 scale=8M blocks=256 table=1 \
              tables=1 seed=42 (made by pgio setup, removed by pgio destroy)'",
         )
         .unwrap();
     let found = check_for_run(&mut client, 1, None).unwrap();
     assert_eq!((found.mark.version, found.mark.layout), (2, Layout::default()));
-    load(&conninfo, &spec(1, 2000));
+    load(&conninfo, &spec(1, 300));
 }
 
 #[test]
 fn a_run_refuses_a_data_set_of_another_shape() {
-    let db = TestDatabase::new(INSTALLED);
+    // Loads of other tests on the shared server would be in its checkpoints.
+    let server = own_primary(INSTALLED);
+    let db = TestDatabase::at(&fresh_database(&server));
     db.pgio(&["setup", "--fillfactor", "27"]).assert_refused(2, &["FILLFACTOR=27", "is 26"]);
     db.pgio(&["setup", "--filler-width", "348"]).assert_refused(2, &["from 349 to 8116"]);
     assert_eq!(db.relations(), "");
