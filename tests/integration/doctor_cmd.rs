@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use pgio::pg::private::{PrivateCluster, Spec};
 
-use crate::sshd::Sshd;
 use crate::schema;
+use crate::sshd::Sshd;
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, own_primary, shared_primary, spec};
 use pgio_tests::workdir::{
     Workdir, alter_system, experiment, experiment_on, pgio_sessions, show, wait_until,

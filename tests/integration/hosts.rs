@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use pgio::config::experiment::HostSpec;
 use pgio::host::exec::{CommandLine, Exec};
 use pgio::host::{Host, Shell};
-use pgio::telemetry::host::{Sampler, Watch};
 use pgio::telemetry::environment::{ServerDirectory, locate};
+use pgio::telemetry::host::{Sampler, Watch};
 use rustix::process::geteuid;
 
 use crate::sshd::{self, Sshd};

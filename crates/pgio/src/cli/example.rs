@@ -68,9 +68,8 @@ pub(super) fn run(args: &Args) -> Outcome {
             Ok(())
         }
         Some(wanted) => {
-            let bare = wanted.strip_suffix(".toml").unwrap_or(wanted);
             let names: Vec<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
-            let (_, text) = EXAMPLES.iter().find(|(name, _)| *name == bare).ok_or_else(|| {
+            let text = text_of(wanted).ok_or_else(|| {
                 Failure::message(
                     USAGE,
                     format!("unknown example `{wanted}` (known: {})", names.join(", ")),
@@ -79,5 +78,36 @@ pub(super) fn run(args: &Args) -> Outcome {
             output::print(text);
             Ok(())
         }
+    }
+}
+
+/// The extension may be left out.
+fn text_of(name: &str) -> Option<&'static str> {
+    let bare = name.strip_suffix(".toml").unwrap_or(name);
+    EXAMPLES.iter().find(|(name, _)| *name == bare).map(|(_, text)| *text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn every_example_file_is_shipped() {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+        let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        // Directories hold results, not files to run.
+        let mut names = Vec::new();
+        for file in files.filter(|path| path.is_file()) {
+            let name = file.file_name().unwrap().to_str().unwrap();
+            assert!(text_of(name) == Some(&*fs::read_to_string(&file).unwrap()), "{name}");
+            names.push(name.strip_suffix(".toml").unwrap_or(name).to_owned());
+        }
+        let mut shipped: Vec<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
+        shipped.sort_unstable();
+        names.sort();
+        assert_eq!(shipped, names);
+        assert!(text_of("demo.toml").is_some() && text_of("demo.toml") == text_of("demo"));
     }
 }

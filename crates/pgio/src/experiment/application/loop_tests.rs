@@ -5,6 +5,7 @@ use std::fs;
 
 use super::BlockLimits;
 use super::error::{ResumeError, RunError};
+use super::job::Job;
 use super::resume;
 use super::scripted::{Measured, Scripted, experiment};
 use crate::pg::words::sentence;
@@ -13,6 +14,7 @@ use pgio_report::directories::{self, LoadedReport};
 use pgio_report::report;
 use pgio_results::BURN_IN_BLOCK;
 use pgio_results::model::{CheckVerdict, Outcome, Trial, TrialPosition};
+use pgio_results::screening::DesignCell;
 use pgio_results::store;
 
 const KEYS: &str = "blocks = 3\naa = false\nburn_in = false\nseed = 11";
@@ -504,6 +506,65 @@ fn cells_of_a_woven_design_share_a_window_in_each_block() {
         run.stored().trials.iter().map(|t| place(t).condition.clone()).collect();
     assert_eq!(conditions, ["all low", "all low (A/A)", "delay", "geqo"].map(str::to_owned).into());
     assert_eq!(run.stored().manifest.rules.weave_seconds, Some(0.1));
+}
+
+/// As shipped but for the number of blocks.
+#[test]
+fn every_example_measures_each_condition_in_a_block() {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let mut cells = BTreeMap::new();
+    for file in fs::read_dir(dir).unwrap() {
+        let file = file.unwrap().path();
+        let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+        // The presets are parts of experiments.
+        if !name.ends_with(".toml") || name == "command-presets.toml" {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        let line = |line| if str::starts_with(line, "blocks = ") { "blocks = 1" } else { line };
+        let text: Vec<&str> = text.lines().map(line).collect();
+        let text = text.join("\n");
+        let mut run = Scripted::new();
+        let ran = run.compare(&text, &mut steady);
+        ran.unwrap_or_else(|error| panic!("{name}: {}", sentence(&error)));
+        let job = Job::parse(&text, "x.toml", "x", run.base_keys.clone()).unwrap();
+        for workload in &job.experiment.workloads {
+            let stored = store::read(&job.dir_of(&run.out(), workload)).unwrap();
+            let trials = stored.trials.iter().filter(|t| place(t).block != BURN_IN_BLOCK);
+            let ran: BTreeSet<String> =
+                trials.clone().map(|t| place(t).condition.clone()).collect();
+            let named = job.experiment.conditions_of(workload).map(|c| c.name.clone());
+            let twin = stored.manifest.aa.clone();
+            assert_eq!(ran, named.chain(twin).collect(), "{name}");
+            let distinct: BTreeSet<String> = trials.map(|t| cell(place(t))).collect();
+            cells.insert(format!("{name} {}", workload.name), distinct);
+            if let Some(screening) = &stored.manifest.screening {
+                for factor in &screening.factors {
+                    let is_high = |cell: &&DesignCell| cell.high.contains(&factor.name);
+                    assert_eq!(screening.cells.iter().filter(is_high).count(), 16, "{factor:?}");
+                }
+            }
+        }
+    }
+    assert!(cells.len() >= 40, "{}", cells.len());
+    // Every point of a sweep and every cell of a design once; the conditions of two workloads or of one, and the twin.
+    for (example, counts) in [
+        ("sync-commit.toml", &[46][..]),
+        ("screening.toml", &[32]),
+        ("drbd-arms.toml", &[4]),
+        ("drbd-impact.toml", &[11, 11]),
+        ("drbd-protocols.toml", &[8]),
+        ("drbd-protocols-full.toml", &[8]),
+        ("mail-drbd.toml", &[10]),
+    ] {
+        let its = cells.iter().filter(|(name, _)| name.starts_with(&format!("{example} ")));
+        assert_eq!(its.map(|(_, cells)| cells.len()).collect::<Vec<_>>(), counts, "{example}");
+    }
+    let hosts = |file: &str| {
+        let text = fs::read_to_string(format!("{dir}/{file}")).unwrap();
+        text.split_once("[hosts.primary]").unwrap().1.to_owned()
+    };
+    assert_eq!(hosts("drbd-protocols.toml"), hosts("drbd-protocols-full.toml"));
 }
 
 #[test]
