@@ -1,34 +1,26 @@
-//! The workload `mail`: to a real Dovecot, and to servers that do not keep to what is expected.
-
-pub(crate) mod dovecot;
-mod fake;
+//! The workload `mail` with a real Dovecot. Servers that do not keep to what is expected are tested in-process, in
+//! `experiment::trial::mail_tests`.
 
 use std::collections::BTreeSet;
-use std::net::TcpListener;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::disk::{self, LoopDevice};
-use crate::examples;
+use crate::examples::{self, libpq_environment};
 use crate::sshd::Sshd;
-use dovecot::Dovecot;
-use fake::{Fake, Manner};
 use pgio_tests::fixture::{INSTALLED, fresh_database, shared_primary};
-use pgio_tests::workdir::{self, Workdir, check, failed_checks, metric};
+use pgio_tests::workdir::{self, Workdir, check, failed_checks, metric, wait_until};
 
-/// Runs one short trial and returns its record.
+/// Runs one short trial.
 fn delivered(dir: &Workdir, workload: &str, more: &str) -> workdir::CommandResult {
-    one_trial(dir, "500ms", workload, more)
-}
-
-/// Where the number of messages is known in advance, or each takes long.
-fn delivered_for_a_second(dir: &Workdir, workload: &str) -> workdir::CommandResult {
-    one_trial(dir, "1s", workload, "")
-}
-
-fn one_trial(dir: &Workdir, duration: &str, workload: &str, more: &str) -> workdir::CommandResult {
-    let keys = format!("blocks = 1\nduration = {duration:?}\naa = false\nrepeats = 0");
-    dir.compare(&experiment(&keys, workload, more))
+    let keys = "blocks = 1\nduration = \"300ms\"\naa = false\nrepeats = 0";
+    dir.compare(&experiment(keys, workload, more))
 }
 
 fn experiment(keys: &str, workload: &str, more: &str) -> String {
@@ -59,7 +51,7 @@ fn dovecot_loses_and_alters_nothing() {
     let dir = Workdir::new();
     let workload = format!(
         "{}\nmessage_size = \"20K\"\nsize_distribution = \"lognormal\"\nrecipients_per_message = 3\n\
-         warmup = \"1s\"",
+         warmup = \"300ms\"",
         dovecot.workload()
     );
     dovecot.leave_foreign_mail("user1");
@@ -85,7 +77,7 @@ fn dovecot_asks_postgresql_for_its_users_and_refuses_others() {
     let conninfo = fresh_database(server);
     let Some(dovecot) = Dovecot::start(Some(&conninfo)) else { return };
     let dir = Workdir::new();
-    let all = dovecot.workload();
+    let all = dovecot.small();
     delivered(&dir, &all, "").expect(0, &["messages/min"]);
     assert_all_there(&dir.trials()[0]);
     // user101 is not in the table: 1 of 101 is just under the limit, 1 of 3 is over it.
@@ -136,7 +128,7 @@ fn mail_on_another_host_is_looked_up_there() {
 /// Follows the comment of the example, on a device of the test.
 #[test]
 fn the_example_of_ext4() {
-    if !disk::is_root("mail") || !dovecot::is_installed(false) {
+    if !disk::is_root("mail") || !is_installed(false) {
         return;
     }
     let device = LoopDevice::new(2 << 30);
@@ -144,206 +136,178 @@ fn the_example_of_ext4() {
     let point = device.mount();
     let dovecot = Dovecot::start_in(&point, None);
     let short = [("blocks", "1"), ("warmup", "\"100ms\""), ("duration", "\"400ms\"")];
-    let text = examples::replace_keys(&examples::example("mail-ext4.toml"), &short)
+    let text = examples::bare(&examples::example("mail-ext4.toml"));
+    let text = examples::replace_keys(&text, &short)
         .replace("/srv/mail", point.to_str().unwrap())
         .replace("127.0.0.1:2424", &dovecot.address());
     let (_dir, results) = examples::compare(&text, "");
     let trials = examples::stored(&results);
-    let all = ["barrier=0", "default", "default (A/A)", "max_batch_time=0", "max_batch_time=30000"];
+    let all = ["barrier=0", "default", "max_batch_time=0", "max_batch_time=30000"];
     assert_eq!(examples::conditions(&trials), BTreeSet::from(all));
     trials.iter().for_each(assert_all_there);
     assert_eq!(dovecot.files(), 0);
 }
 
 #[test]
-fn smtp_delivery_at_a_rate_reaches_the_rate_and_loses_nothing() {
-    let fake = Fake::start(Manner::Good);
-    let dir = Workdir::new();
-    // One that is held up leaves the moments that come to others.
-    let closed = fake.workload().replace("threads = 3", "threads = 20");
-    let workload = format!("{closed}\nprotocol = \"smtp\"\nmessages_rate = \"50/s\"");
-    delivered_for_a_second(&dir, &workload).expect(0, &["delivery latency mean"]);
-    let trial = &dir.trials()[0];
-    assert_all_there(trial);
-    assert_eq!(trial["histograms"]["delivery"]["count"], 50);
-    assert_eq!(metric(trial, "mail_rate_reached"), 100.0);
-    assert_eq!(check(trial, "mail-rate")["verdict"], "ok");
-    assert_eq!(fake.files(), 0);
-}
-
-#[test]
-fn a_rate_above_capacity_counts_and_its_latency_grows() {
-    // Two sessions of 50 ms a message: 40 a second.
-    let fake = Fake::start(Manner::Slow);
-    let dir = Workdir::new();
-    let closed = fake.workload().replace("threads = 3", "threads = 2");
-    delivered_for_a_second(&dir, &closed).expect(0, &[]);
-    let latency = metric(&dir.trials()[0], "delivery_latency_p50");
-    let dir = Workdir::new();
-    delivered_for_a_second(&dir, &format!("{closed}\nmessages_rate = \"200/s\""))
-        .expect(0, &["mail-rate"]);
-    let trial = &dir.trials()[0];
-    assert_all_there(trial);
-    assert_behaved_badly(trial, "mail-rate");
-    assert!(metric(trial, "mail_rate_reached") < 50.0);
-    assert!(metric(trial, "delivery_latency_p95") > 4.0 * latency);
-    assert!(metric(trial, "mail_lag_mean") > latency);
-    // Most of what was due never began: its latency is known to be no less.
-    for name in ["delivery_latency_p95", "delivery_latency_mean", "mail_lag_mean"] {
-        assert_eq!(trial["metrics"][name]["at_least"], true, "{name}: {trial:#}");
-    }
-    let delivery = &trial["histograms"]["delivery"];
-    let known =
-        delivery["count"].as_u64().unwrap() + delivery["censored"]["count"].as_u64().unwrap();
-    assert_eq!(known, 200, "a message for each moment of the window: {delivery:#}");
-    assert_eq!(metric(trial, "mail_offered_per_minute"), 12_000.0);
-}
-
-#[test]
-fn deferred_messages_are_sent_again() {
-    let fake = Fake::start(Manner::DefersFirst);
-    let dir = Workdir::new();
-    delivered(&dir, &fake.workload(), "").expect(0, &["mail-refused"]);
-    let trial = &dir.trials()[0];
-    assert_all_there(trial);
-    let messages = trial["histograms"]["delivery"]["count"].as_f64().unwrap();
-    assert!(
-        metric(trial, "mail_deferred") >= messages && metric(trial, "mail_retries") >= messages
-    );
-    assert_eq!(check(trial, "mail-refused")["verdict"], "warning");
-
-    let fake = Fake::start(Manner::DefersAlways);
-    let dir = Workdir::new();
-    delivered(&dir, &fake.workload(), "")
-        .expect(5, &["failed: ", "accepted no message", "deferred", "; see its log"]);
-    assert_eq!(metric(&dir.trials()[0], "messages_per_minute"), 0.0);
-}
-
-#[test]
-fn connections_that_break_cost_no_message_and_invent_none() {
-    // In the middle of a message, of which the end is still here: nothing can have been accepted.
-    let fake = Fake::start(Manner::DropsInMessage);
-    let dir = Workdir::new();
-    let large = fake.workload().replace("\"3K\"", "\"12M\"\nsize_distribution = \"fixed\"");
-    delivered_for_a_second(&dir, &large).expect(0, &["connections dropped"]);
-    let trial = &dir.trials()[0];
-    assert_all_there(trial);
-    assert!(metric(trial, "mail_dropped_connections") > 0.0);
-    assert_eq!(metric(trial, "mail_unknown"), 0.0);
-
-    // Lost after the dot: whether it was kept is unknown, so it is sent again under the same id.
-    for manner in [Manner::DropsAfterDot { keeps: true }, Manner::DropsAfterDot { keeps: false }] {
-        let fake = Fake::start(manner);
-        let dir = Workdir::new();
-        delivered(&dir, &fake.workload(), "");
-        let trial = &dir.trials()[0];
-        assert_all_there(trial);
-        assert!(metric(trial, "mail_unknown") > 0.0);
-        assert_eq!(fake.most_copies() > 1, manner == Manner::DropsAfterDot { keeps: true });
-        assert_behaved_badly(trial, "mail-refused");
-    }
-
-    let fake = Fake::start(Manner::LeavesAfterThree);
-    let dir = Workdir::new();
-    delivered(&dir, &fake.workload(), "").expect(0, &["connections dropped"]);
-    assert_all_there(&dir.trials()[0]);
-}
-
-#[test]
-fn a_mail_server_that_loses_or_alters_messages_is_detected() {
-    for (manner, what) in [
-        (Manner::Loses, "copies were lost, 0 altered, 0 surplus"),
-        (Manner::Alters, "altered, 0 surplus"),
-        (Manner::Doubles, "0 copies were lost, 0 altered"),
-    ] {
-        let fake = Fake::start(manner);
-        let dir = Workdir::new();
-        delivered(&dir, &fake.workload(), "").expect(0, &["mail-lost", what]);
-        let trial = &dir.trials()[0];
-        assert_behaved_badly(trial, "mail-lost");
-        assert_eq!(fake.files(), 0, "{manner:?}");
-    }
-}
-
-#[test]
-fn an_unusable_server_fails_the_trial_with_the_reason() {
-    for (manner, texts) in [
-        (Manner::Refuses, &["refuses every message, for example with 550 5.1.1 nobody here"][..]),
-        (
-            Manner::Babbles,
-            &["cannot reach the mail server", "malformed reply from the server: who goes there"],
-        ),
-        (Manner::Full, &["refuses the session: 421 too many", "use fewer threads"]),
-        (Manner::Stalls, &["accepted no message in the window", "without a reply"]),
-    ] {
-        let fake = Fake::start(manner);
-        let dir = Workdir::new();
-        let workload = format!("{}\nreply_timeout = \"1s\"", fake.workload());
-        delivered_for_a_second(&dir, &workload).expect(5, texts);
-        assert!(dir.trials().iter().all(|t| t["outcome"]["state"] == "failed"), "{manner:?}");
-        assert_eq!(fake.files(), 0);
-    }
-    // A port that was free a moment ago.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let dir = Workdir::new();
-    delivered_for_a_second(&dir, &format!("server = \"127.0.0.1:{port}\""))
-        .expect(5, &["cannot reach the mail server", "refused", "start it, or correct server"]);
-}
-
-#[test]
 fn delivered_mail_is_removed_after_an_interrupt_or_by_the_next_run() {
-    let fake = Fake::start(Manner::Good);
+    let Some(dovecot) = Dovecot::start(None) else { return };
     let dir = Workdir::new();
-    let text = experiment("blocks = 1\nduration = \"600s\"\naa = false", &fake.workload(), "");
+    let text = experiment("blocks = 1\nduration = \"600s\"\naa = false", &dovecot.small(), "");
     let mut running = dir.start_compare(&text);
-    running.wait_until("delivering", || fake.files() > 20);
+    running.wait_until("delivering", || dovecot.files() > 20);
     running.signal(rustix::process::Signal::INT);
     running.wait().expect(130, &[]);
-    assert_eq!(fake.files(), 0);
+    assert_eq!(dovecot.files(), 0);
     assert_eq!(dir.trials()[0]["outcome"]["state"], "interrupted");
     // The next run removes leftovers of a killed one.
     let dir = Workdir::new();
     let mut running = dir.start_compare(&text);
-    running.wait_until("delivering", || fake.files() > 20);
+    running.wait_until("delivering", || dovecot.files() > 20);
     running.kill();
-    assert!(fake.files() > 20);
+    assert!(dovecot.files() > 20);
     let dir = Workdir::new();
-    delivered(&dir, &fake.workload(), "").expect(0, &[]);
+    delivered(&dir, &dovecot.small(), "").expect(0, &[]);
     assert_all_there(&dir.trials()[0]);
-    assert_eq!(fake.files(), 0);
+    assert_eq!(dovecot.files(), 0);
 }
 
+/// What each value must be is tested in `config::mail`.
 #[test]
-fn bad_values_and_contradictions_are_refused_before_anything() {
+fn contradictions_are_refused_before_anything() {
     let dir = Workdir::new();
-    let mut result = Vec::new();
-    for (workload, texts) in [
-        ("", &["has no server"][..]),
-        ("server = \"mail\"", &["workload.server", "host:port"]),
-        ("server = \"m:24\"\nprotocol = \"pop3\"", &["must be lmtp or smtp"]),
-        ("server = \"m:24\"\nthreads = 0", &["workload.threads"]),
-        ("server = \"m:24\"\nthreads = 5000", &["1 to 1000"]),
-        ("server = \"m:24\"\nmessages_rate = \"fast\"", &["1500/min or 25/s"]),
-        ("server = \"m:24\"\nrecipients = \"a b\"", &["`a b` is not an address"]),
-        (
-            "server = \"m:24\"\nrecipients_per_message = 200",
-            &["larger than the number of recipients"],
-        ),
-        (
-            "server = \"m:24\"\nsize_distribution = \"fixed\"\nsize_spread = 5",
-            &["conflicts with size_distribution"],
-        ),
-        ("server = \"m:24\"\nmaildir = \"/srv/mail\"", &["write {user}"]),
+    for (workload, text) in [
+        ("", "has no server"),
         (
             "server = \"m:24\"\nmaildir = \"/m/{user}\"\nmail_host = \"x\"",
-            &["names host `x`, which is not in [hosts]"],
+            "names host `x`, which is not in [hosts]",
         ),
-        ("server = \"m:24\"\nmessage_size = \"600\"", &["at least 1K"]),
-        ("server = \"m:24\"\nsessions = 3", &["does not apply to the workload `mail`"]),
-        ("server = \"m:24\"\nreply_timeout = \"0s\"", &["a duration above zero"]),
+        ("server = \"m:24\"\nsessions = 3", "does not apply to the workload `mail`"),
     ] {
-        result.push(delivered(&dir, workload, "").expect(2, texts));
+        delivered(&dir, workload, "").expect(2, &[text]);
         assert!(!dir.out().exists(), "{workload}");
     }
-    assert_eq!(result.len(), 14);
+}
+
+/// A Dovecot of the test's own, started by the script that pgio ships for that.
+#[derive(Debug)]
+pub(crate) struct Dovecot {
+    dir: PathBuf,
+    port: u16,
+    /// Absent where the directory is the test's.
+    _temporary: Option<TempDir>,
+}
+
+fn script() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/dovecot.sh")
+}
+
+/// A port that nothing listens on.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Says so where it is missing, instead of passing in silence.
+pub(crate) fn is_installed(sql: bool) -> bool {
+    let module = "/usr/lib/dovecot/modules/auth/libdriver_pgsql.so";
+    let needed = ["/usr/sbin/dovecot", "/usr/lib/dovecot/lmtp", module];
+    let needed = &needed[..if sql { 3 } else { 2 }];
+    let missing = needed.iter().find(|path| !Path::new(path).exists());
+    if let Some(missing) = missing {
+        eprintln!(
+            "mail: skipped, {missing} is missing: apt-get install dovecot-core dovecot-lmtpd dovecot-pgsql"
+        );
+    }
+    missing.is_none()
+}
+
+impl Dovecot {
+    /// With its users in a file, or in a table of this database.
+    pub(crate) fn start(conninfo: Option<&str>) -> Option<Dovecot> {
+        if !is_installed(conninfo.is_some()) {
+            return None;
+        }
+        let temporary = tempfile::tempdir_in("/var/tmp").unwrap();
+        // It runs as another user than root.
+        fs::set_permissions(temporary.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let mut dovecot = Dovecot::start_in(temporary.path(), conninfo);
+        dovecot._temporary = Some(temporary);
+        Some(dovecot)
+    }
+
+    pub(crate) fn start_in(dir: &Path, conninfo: Option<&str>) -> Dovecot {
+        let port = free_port();
+        let mut arguments = vec![script(), "start".into(), dir.to_owned(), port.to_string().into()];
+        arguments.extend(conninfo.map(PathBuf::from));
+        let mut command = Command::new("sh");
+        command.args(arguments);
+        if let Some(owner) = conninfo.and_then(owner_of_socket) {
+            command.env("MAIL_RUN_AS", owner);
+        }
+        let result = command.output().unwrap();
+        assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
+        wait_until("dovecot listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        Dovecot { dir: dir.to_owned(), port, _temporary: None }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn workload(&self) -> String {
+        format!(
+            "server = \"127.0.0.1:{}\"\nmaildir = {:?}\nrecipients = \"user{{1..100}}@localhost\"",
+            self.port,
+            self.maildir()
+        )
+    }
+
+    fn small(&self) -> String {
+        format!("{}\nthreads = 3\nmessage_size = \"3K\"", self.workload())
+    }
+
+    pub(crate) fn maildir(&self) -> String {
+        self.dir.join("mail/{user}").to_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.join("dovecot/run/lmtp")
+    }
+
+    pub(crate) fn leave_foreign_mail(&self, user: &str) {
+        let new = self.dir.join("mail").join(user).join("new");
+        fs::create_dir_all(&new).unwrap();
+        fs::write(new.join("1.foreign"), "Subject: not yours\n\nX-Pgio-Sha256: 1\n").unwrap();
+        // As Dovecot would have made it.
+        disk::run("chmod", &["-R", "a+rwX", self.dir.join("mail").to_str().unwrap()]);
+    }
+
+    pub(crate) fn files(&self) -> usize {
+        files(&self.dir.join("mail"))
+    }
+}
+
+/// Nobody else may enter the directory of a private cluster's socket.
+fn owner_of_socket(conninfo: &str) -> Option<String> {
+    let environment = libpq_environment(conninfo);
+    let (_, host) =
+        environment.iter().find(|(name, value)| *name == "PGHOST" && value.starts_with('/'))?;
+    Some(disk::run("stat", &["-c", "%U", host]).trim().to_owned())
+}
+
+/// Messages in all mail directories below.
+pub(crate) fn files(base: &Path) -> usize {
+    let users = fs::read_dir(base).into_iter().flatten().flatten();
+    let parts = users.flat_map(|user| ["new", "cur"].map(|part| user.path().join(part)));
+    parts.filter_map(|part| fs::read_dir(part).ok()).map(Iterator::count).sum()
+}
+
+impl Drop for Dovecot {
+    fn drop(&mut self) {
+        let _ = Command::new("sh").arg(script()).arg("stop").arg(&self.dir).status();
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.dir.join("dovecot/log")).unwrap_or_default();
+            let last = log.lines().rev().take(15).collect::<Vec<_>>();
+            eprintln!("dovecot's log, the last line first:\n{}", last.join("\n"));
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{check, quiet, recounted, start};
-use crate::mail::dovecot::Dovecot;
+use crate::mail::Dovecot;
 use pgio_tests::fixture::{INSTALLED, fresh_database, shared_primary};
 use pgio_tests::timing::run_in_parallel;
 use pgio_tests::workdir::{Workdir, experiment_on};
@@ -13,10 +13,12 @@ const DRIVERS: usize = 3;
 /// Delivers for a second with three drivers; returns the trial.
 fn delivered(dovecot: &Dovecot, workload: &str) -> Value {
     let dir = Workdir::new();
-    let keys = format!("aa = false\nblocks = 1\nduration = \"1s\"\n{}", quiet());
+    let keys =
+        format!("aa = false\nblocks = 1\nduration = \"1s\"\ntelemetry = \"0s\"\n{}", quiet());
     let target = format!("dsn = {:?}", fresh_database(shared_primary(INSTALLED)));
     let text = experiment_on(&target, &keys, "", &[("a", "")]);
-    let mail = format!("kind = \"mail\"\n{}\n{workload}", dovecot.workload());
+    let mail =
+        format!("kind = \"mail\"\nmessage_size = \"3K\"\n{}\n{workload}", dovecot.workload());
     let text = text.replace("kind = \"commit\"", &mail);
     start(&dir, &text, &format!("local:{DRIVERS}")).wait().expect(0, &[]);
     dir.trials().remove(0)

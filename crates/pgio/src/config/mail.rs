@@ -300,6 +300,22 @@ mod tests {
     }
 
     #[test]
+    fn values_are_refused_with_what_they_must_be() {
+        for (key, value, expected) in [
+            ("server", "mail", "host:port"),
+            ("protocol", "pop3", "must be lmtp or smtp"),
+            ("threads", "0", "1 to 1000"),
+            ("threads", "5000", "1 to 1000"),
+            ("messages_rate", "fast", "1500/min or 25/s"),
+            ("recipients", "a b", "`a b` is not an address"),
+            ("reply_timeout", "0s", "a duration above zero"),
+        ] {
+            let error = Key::named(key).unwrap().set(&mut Layer::default(), value).unwrap_err();
+            assert!(error.contains(expected), "{key} = {value}: {error}");
+        }
+    }
+
+    #[test]
     fn contradictions_are_refused() {
         for (more, expected) in [
             (&[][..], "has no server"),

@@ -6,6 +6,8 @@
 
 mod combine;
 mod joint;
+#[cfg(test)]
+mod mail_tests;
 mod observed;
 mod readings;
 mod record;
