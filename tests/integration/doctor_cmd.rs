@@ -5,11 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
 
-use pgio::pg::private::{PrivateCluster, Spec};
-
 use crate::schema;
 use crate::sshd::Sshd;
-use pgio_tests::fixture::{INSTALLED, connect, fresh_database, own_primary, shared_primary, spec};
+use pgio_tests::fixture::{
+    INSTALLED, connect, fresh_database, own_primary, shared_pair, shared_primary,
+};
 use pgio_tests::workdir::{
     Workdir, alter_system, experiment, experiment_on, pgio_sessions, show, wait_until,
 };
@@ -136,43 +136,40 @@ fn doctor_checks_an_experiment_without_changing_anything() {
     alter_system(&dsn, "fsync", Some("off"));
     wait_until("off", || show(&dsn, "fsync") == "off");
     assert_eq!(check(&look("fsync = \"off\"", 0), "durability")["verdict"], "ok");
-    assert_eq!(check(&look("", 4), "durability")["verdict"], "invalid");
-}
-
-#[test]
-fn a_private_server_needs_its_directories() {
-    for key in [
-        "directory = '/no/such/place'",
-        "wal_directory = '/no/such/place'",
-        "standbys = [{ name = 'a', directory = '/no/such/place' }]",
-    ] {
-        let dir = Workdir::new();
-        let target = format!("private = true\n{key}");
-        dir.write("e.toml", &experiment_on(&target, "blocks = 1", "", &[("a", "")]));
-        assert_eq!(check(&doctor(&dir, &["e.toml"], 4), "directory")["verdict"], "invalid");
-        dir.pgio(&["compare", "e.toml"]).expect(4, &["/no/such/place is not a directory"]);
-        assert!(!dir.path().join("pgio-results").exists());
-    }
-}
-
-#[test]
-fn a_missing_synchronous_standby_is_found() {
-    let spec = Spec { standby: true, ..spec(INSTALLED) };
-    let cluster = PrivateCluster::start(&spec).unwrap();
-    let dsn = cluster.primary_conninfo();
-    let dir = Workdir::new();
-    dir.write("e.toml", &experiment(&dsn, "blocks = 1", "", &[("a", "")]));
-    assert_eq!(check(&doctor(&dir, &["e.toml"], 0), "standbys")["verdict"], "ok");
-    cluster.stop_standby().unwrap();
-    let found = doctor(&dir, &["e.toml"], 4);
+    alter_system(&dsn, "synchronous_standby_names", Some("nobody"));
+    wait_until("set", || show(&dsn, "synchronous_standby_names") == "nobody");
+    let found = look("", 4);
+    assert_eq!(check(&found, "durability")["verdict"], "invalid");
     assert_eq!(check(&found, "standbys")["verdict"], "invalid");
 }
 
 #[test]
-fn unreachable_servers_and_missing_privileges_have_a_remedy() {
+fn a_private_server_needs_its_directories() {
+    let dir = Workdir::new();
+    let nowhere = "'/no/such/place'";
+    for key in [
+        format!("directory = {nowhere}"),
+        format!("wal_directory = {nowhere}"),
+        format!("standbys = [{{ name = 'a', directory = {nowhere} }}]"),
+    ] {
+        let target = format!("private = true\n{key}");
+        dir.write("e.toml", &experiment_on(&target, "blocks = 1", "", &[("a", "")]));
+        dir.pgio(&["compare", "e.toml"]).expect(4, &["/no/such/place is not a directory"]);
+        assert!(!dir.path().join("pgio-results").exists());
+    }
+    // That it checks each of them is tested with the section of a private server.
+    assert_eq!(check(&doctor(&dir, &["e.toml"], 4), "directory")["verdict"], "invalid");
+}
+
+#[test]
+fn unreachable_servers_standbys_and_missing_privileges_are_judged() {
     let dir = Workdir::new();
     let found = doctor(&dir, &["--connect-string", "host=/nonexistent dbname=x"], 4);
     assert_eq!(check(&found, "server-reachable")["verdict"], "invalid");
+
+    let pair = fresh_database(shared_pair(INSTALLED));
+    let found = doctor(&dir, &["--connect-string", &pair], 4);
+    assert_eq!(check(&found, "standbys")["verdict"], "ok");
 
     let server = fresh_database(shared_primary(INSTALLED));
     connect(&server).batch_execute("CREATE ROLE doctored LOGIN").unwrap_or(());

@@ -444,6 +444,9 @@ mod tests {
     use super::*;
     use crate::pg::replication::Standby;
     use crate::pg::server::ConnectionLimit;
+    use crate::experiment::application::Job;
+    use crate::experiment::connection::ConnectionKeys;
+    use crate::experiment::doctor::Scope;
     use pgio_results::CheckVerdict::{Invalid, Ok as Fine, Warning};
 
     fn replication(names: &str, state: Option<&str>) -> Replication {
@@ -461,6 +464,20 @@ mod tests {
         let missing = check_directory(Path::new("/no/such/place"));
         assert_eq!(missing.verdict, Invalid);
         assert!(missing.message.contains("/no/such/place: No such file"), "{}", missing.message);
+        for key in [
+            "directory = '/no/such/place'",
+            "wal_directory = '/no/such/place'",
+            "standbys = [{ name = 'a', directory = '/no/such/place' }]",
+        ] {
+            let text = format!(
+                "[target]\nprivate = true\n{key}\n[workload]\nkind = 'commit'\n[[condition]]\nname = 'a'\n"
+            );
+            let job = Job::parse(&text, "x.toml", "x", ConnectionKeys::default()).unwrap();
+            let scope = Scope::from_experiment(&job, &mut |_| {}).unwrap();
+            let found = section(&scope.subjects[0], &Hosts::new());
+            let directory = found.checks.iter().find(|check| check.id == "directory").unwrap();
+            assert_eq!(directory.verdict, Invalid, "{key}");
+        }
     }
 
     #[test]
