@@ -1,47 +1,51 @@
 //! `matters`, `--matters` and `--gate`: a margin, and the exit code that scripts rely on.
 
 use std::fs;
+use std::path::Path;
+
+use pgio_report::analysis::test_support::{failing, write_runs};
+use serde_json::Value;
 
 use pgio_tests::fixture::{INSTALLED, fresh_database, shared_primary};
 use pgio_tests::workdir::{Workdir, experiment};
 
-/// A condition without fsync waits costs nothing here; one that waits 20 ms for company costs most of
-/// the rate, on any machine.
-const CONDITIONS: &[(&str, &str)] = &[
-    ("lazy", "synchronous_commit = \"off\""),
-    ("slow", "commit_delay = 20000, commit_siblings = 0"),
-];
-
 fn text(dsn: &str, head: &str) -> String {
-    experiment(dsn, &format!("{head}\nduration = \"600ms\"\nseed = 4"), "sessions = 1", CONDITIONS)
+    let conditions = [("lazy", "synchronous_commit = \"off\""), ("eager", "")];
+    let head = format!("{head}\nduration = \"200ms\"\nseed = 4");
+    experiment(dsn, &head, "sessions = 1", &conditions)
 }
 
 #[test]
 fn a_gate_fails_passes_and_stays_undecided_by_its_exit_code() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));
-    dir.write("experiment.toml", &text(&dsn, "blocks = 6\naa = false"));
+    dir.write("experiment.toml", &text(&dsn, "blocks = 1\naa = false"));
     let compare = ["compare", "experiment.toml", "--out", "out", "--matters", "5%", "--gate"];
-    let failed =
-        dir.pgio(&compare).expect(8, &["gate failed: worse than lazy by more than 5 %: slow"]);
-    assert!(failed.out.contains("more than 5 %") && failed.out.contains("matters"), "{failed}");
+    dir.pgio(&compare).expect(9, &["gate undecided: ", "eager", "needed"]);
     assert_eq!(dir.manifest()["rules"]["matters"], 0.05);
     let stored = fs::read_to_string(dir.out().join("experiment.toml")).unwrap();
     assert!(stored.contains("matters = \"5%\""), "{stored}");
-    let slow = &dir.analysis()["comparisons"][0];
-    assert_eq!((&slow["decision"], &slow["gate"]), (&"matters".into(), &"fail".into()));
 
-    dir.pgio(&["report", "out", "--gate"]).expect(8, &["gate failed: worse than lazy"]);
+    // Twelve blocks in which `x` runs at half the rate.
+    let slow = write_runs(&dir.path().join("slow"), &[failing(0.5, |_| false)]).unwrap();
+    let slow = slow[0].to_str().unwrap();
+    let report = |more: &[&str]| dir.pgio(&[&["report", slow], more].concat());
+    let failed =
+        report(&["--gate"]).expect(8, &["gate failed: worse than local by more than 5 %: x"]);
+    assert!(failed.out.contains("more than 5 %") && failed.out.contains("matters"), "{failed}");
     // The other way round it is faster, which is no reason to fail.
-    let turned = ["report", "out", "--baseline", "slow", "--gate"];
-    dir.pgio(&turned).expect(0, &["gate passed: no condition is worse than slow by more than 5 %"]);
-    let json = dir.pgio(&["report", "out", "--gate", "--format", "json"]).expect(8, &[]);
-    serde_json::from_str::<serde_json::Value>(&json.out).expect("only the analysis on stdout");
+    let turned = report(&["--baseline", "x", "--gate"]);
+    turned.expect(0, &["gate passed: no condition is worse than x by more than 5 %"]);
+    let json = report(&["--gate", "--format", "json"]).expect(8, &[]);
+    let analysis = serde_json::from_str::<Value>(&json.out).expect("only the analysis on stdout");
+    let x = &analysis["comparisons"][0];
+    assert_eq!((&x["decision"], &x["gate"]), (&"matters".into(), &"fail".into()));
 
-    let mut few = fs::read_to_string(dir.out().join("trials.jsonl")).unwrap();
+    let file = Path::new(slow).join("trials.jsonl");
+    let mut few = fs::read_to_string(&file).unwrap();
     few.truncate(few.match_indices('\n').nth(7).unwrap().0 + 1);
-    fs::write(dir.out().join("trials.jsonl"), few).unwrap();
-    dir.pgio(&["report", "out", "--gate"]).expect(9, &["gate undecided: ", "slow", "needed"]);
+    fs::write(file, few).unwrap();
+    report(&["--gate"]).expect(9, &["gate undecided: ", "x", "needed"]);
 }
 
 #[test]

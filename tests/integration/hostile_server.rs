@@ -295,10 +295,3 @@ fn no_listener_on_a_socket_makes_pgio_grow_or_wait() {
         assert_contained(how, &run_against(&by_socket(dir.path(), how), connect_timeout(how)));
     });
 }
-
-#[test]
-fn a_silent_server_can_be_interrupted_without_a_timeout() {
-    let result = run_against(&by_tcp(Attack::Silence), "");
-    assert_eq!(result.code, Some(CONNECT), "{}", result.err);
-    assert!(result.err.contains("within connect_timeout=10"), "{}", result.err);
-}

@@ -18,7 +18,7 @@ use pgio_tests::workdir::{
     Workdir, auto_conf, condition_of, experiment, failed_checks, wait_until,
 };
 
-const ONCE: &str = "blocks = 1\nduration = \"500ms\"\naa = false";
+const ONCE: &str = "blocks = 1\nduration = \"300ms\"\naa = false";
 
 /// A connection string for a role that may log in and make tables in a schema of its own, no more.
 pub(crate) fn plain_role(dsn: &str, role: &str) -> String {
