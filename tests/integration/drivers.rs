@@ -178,7 +178,7 @@ fn a_driver_that_is_lost_in_the_window_costs_one_trial_and_is_replaced() {
     let conninfo = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
     let mut pgio =
-        start(&dir, &commits(&conninfo, "duration = \"1500ms\"\nrepeats = 6", 6), "local:3");
+        start(&dir, &commits(&conninfo, "duration = \"1s\"\nrepeats = 6", 6), "local:3");
     let coordinator = pgio.pid();
     // One is killed, one of a later trial is stopped: its sockets stay open. One ends by itself, as in a pod that is
     // deleted.

@@ -122,8 +122,7 @@ fn a_host_off_the_network_costs_a_trial_and_nothing_is_left() {
     let Some(network) = Network::up() else { return };
     let inside =
         |pgio: &mut Running| pgio.wait_until("at work", || are_working(&network.conninfo(), 4));
-    // On a busy machine it takes a while to take a host off.
-    let found = lose(&network, 4, (Loss::Unlinked, NODES[1]), &inside);
+    let found = lose(&network, 2, (Loss::Unlinked, NODES[1]), &inside);
     assert_eq!((found.lost, found.ended.as_str()), (1, "exit code 0"));
     assert!(found.whole >= 2, "{}", found.whole);
 }

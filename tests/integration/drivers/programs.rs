@@ -39,7 +39,7 @@ fn drivers_run_one_program_on_data_that_are_made_once() {
     let dir = Workdir::new();
     let workload = "kind = \"command\"\npreset = \"pgbench\"\nsessions = 5\n\
                     parameters = { scale = 1, threads = 1 }\nwarmup = \"1s\"";
-    let text = text(&dsn, "duration = \"2s\"", workload, "synchronous_commit = \"off\"");
+    let text = text(&dsn, "duration = \"1s\"", workload, "synchronous_commit = \"off\"");
     start(&dir, &text, "local:3").wait().expect(0, &[]);
     let trial = dir.trials().remove(0);
     assert_eq!(trial["outcome"]["state"], "complete", "{trial:#}");

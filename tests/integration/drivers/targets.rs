@@ -10,7 +10,7 @@ use pgio_tests::workdir::{Workdir, condition_of, pgio_sessions, wait_until};
 /// An experiment on server `a` alone and on both together.
 fn text(dsns: &[String; 2], keys: &str, drivers: &str) -> String {
     format!(
-        "[experiment]\nblocks = 1\naa = false\nbaseline = \"alone\"\n{}\n{keys}\n\
+        "[experiment]\nblocks = 1\naa = false\ntelemetry = \"0s\"\nbaseline = \"alone\"\n{}\n{keys}\n\
          [targets.a]\ndsn = {:?}\n[targets.b]\ndsn = {:?}\n\
          [workload]\nkind = \"commit\"\nengine = \"client\"\nsessions = 3\n\
          [[condition]]\nname = \"alone\"\ntarget = \"a\"\n\
@@ -58,7 +58,7 @@ fn assert_whole(trial: &Value) {
 #[test]
 fn each_server_has_drivers_of_its_own() {
     let (dir, dsns) = (Workdir::new(), databases());
-    start(&dir, &text(&dsns, "duration = \"1s\"\nwarmup = \"200ms\"", OWN), "local:4")
+    start(&dir, &text(&dsns, "duration = \"500ms\"\nwarmup = \"200ms\"", OWN), "local:4")
         .wait()
         .expect(0, &[]);
     dir.pgio(&["report", "out", "--all"]).expect(0, &["Each server"]);
@@ -71,7 +71,7 @@ fn each_server_has_drivers_of_its_own() {
 #[test]
 fn a_driver_of_one_server_that_is_lost_costs_the_trial_of_all() {
     let (dir, dsns) = (Workdir::new(), databases());
-    let keys = "duration = \"3s\"\nwarmup = \"0s\"\nrepeats = 3";
+    let keys = "duration = \"1500ms\"\nwarmup = \"0s\"\nrepeats = 3";
     let mut pgio = start(&dir, &text(&dsns, keys, OWN), "local:4");
     pgio.wait_until("at work together", || are_working(&dsns[1], 3));
     kill_process(Pid::from_raw(drivers_of(pgio.pid())[&1]).unwrap(), Signal::KILL).unwrap();
