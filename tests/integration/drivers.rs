@@ -177,8 +177,7 @@ fn three_drivers_share_the_sessions_and_the_server_counts_the_same() {
 fn a_driver_that_is_lost_in_the_window_costs_one_trial_and_is_replaced() {
     let conninfo = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
-    let mut pgio =
-        start(&dir, &commits(&conninfo, "duration = \"1s\"\nrepeats = 6", 6), "local:3");
+    let mut pgio = start(&dir, &commits(&conninfo, "duration = \"1s\"\nrepeats = 6", 6), "local:3");
     let coordinator = pgio.pid();
     // One is killed, one of a later trial is stopped: its sockets stay open. One ends by itself, as in a pod that is
     // deleted.

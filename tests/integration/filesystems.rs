@@ -5,6 +5,16 @@
 //! process in its own mount namespace, where mounts of other programs do not interfere. Long, since every
 //! test needs the disk and the readings of the first hundred lines.
 
+/// Leaves the test unless it runs in a mount namespace of its own.
+macro_rules! in_namespace_of_its_own {
+    () => {
+        fn here() {}
+        if !crate::filesystems::in_namespace_or_rerun(std::any::type_name_of_val(&here)) {
+            return;
+        }
+    };
+}
+
 mod formatting;
 mod tablespace;
 mod undoing;
@@ -32,14 +42,16 @@ use pgio_tests::workdir::{
 /// mkfs.xfs makes none below 300 MiB.
 const SIZE: u64 = 800 << 20;
 
-/// Returns true inside a mount namespace; otherwise reruns the test in one, if possible, and returns false.
-fn in_namespace_or_rerun(name: &str) -> bool {
-    let test = format!("filesystems::{name}");
-    if is_inside(&test) {
+/// Returns true inside a mount namespace; otherwise reruns the test in one, if possible, and returns false. `here` is
+/// the path of a function inside the test.
+fn in_namespace_or_rerun(here: &str) -> bool {
+    let test = here.strip_prefix("integration::").and_then(|path| path.strip_suffix("::here"));
+    let test = test.unwrap_or_else(|| panic!("{here} is not in a test"));
+    if is_inside(test) {
         return true;
     }
-    if ["mkfs.xfs", "mkfs.btrfs"].into_iter().all(is_installed) && is_root(name) {
-        run_inside(&test);
+    if ["mkfs.xfs", "mkfs.btrfs"].into_iter().all(is_installed) && is_root(test) {
+        run_inside(test);
     }
     false
 }
@@ -192,9 +204,7 @@ fn mounts_found(trial: &Value) -> Vec<String> {
 
 #[test]
 fn options_are_applied_and_undone() {
-    if !in_namespace_or_rerun("options_are_applied_and_undone") {
-        return;
-    }
+    in_namespace_of_its_own!();
     for (file_system, mounted_with, changed, shown) in [
         (
             "ext4",
@@ -227,9 +237,7 @@ fn options_are_applied_and_undone() {
 
 #[test]
 fn an_option_that_a_remount_ignores_takes_an_umount() {
-    if !in_namespace_or_rerun("an_option_that_a_remount_ignores_takes_an_umount") {
-        return;
-    }
+    in_namespace_of_its_own!();
     for (file_system, changed, shown) in [
         ("ext4", "data=journal,noatime", "data=journal"),
         ("ext4", "nodelalloc,dirsync", "dirsync,nodelalloc"),
@@ -259,9 +267,7 @@ fn an_option_that_a_remount_ignores_takes_an_umount() {
 
 #[test]
 fn killed_at_any_moment_the_original_options_are_restored() {
-    if !in_namespace_or_rerun("killed_at_any_moment_the_original_options_are_restored") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let disk = Disk::new("ext4", "noatime,commit=7");
     let before = disk.state();
     let mut random = SplitMix64::new(11);
@@ -290,9 +296,7 @@ fn killed_at_any_moment_the_original_options_are_restored() {
 
 #[test]
 fn undo_asks_about_a_later_remount() {
-    if !in_namespace_or_rerun("undo_asks_about_a_later_remount") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let disk = Disk::new("ext4", "noatime");
     let before = disk.state();
     for (flag, after) in [("--keep", "commit=17"), ("--restore", "noatime")] {
@@ -317,9 +321,7 @@ fn undo_asks_about_a_later_remount() {
 
 #[test]
 fn undo_handles_a_missing_file_system() {
-    if !in_namespace_or_rerun("undo_handles_a_missing_file_system") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let disk = Disk::new("ext4", "noatime");
     let before = disk.state();
     let dir = Workdir::new();
@@ -342,9 +344,7 @@ fn undo_handles_a_missing_file_system() {
 
 #[test]
 fn unsuitable_mount_options_are_refused_before_anything_is_changed() {
-    if !in_namespace_or_rerun("unsuitable_mount_options_are_refused_before_anything_is_changed") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let disk = Disk::new("xfs", "noatime");
     let before = disk.state();
     let refused = |target: &str, body: &str, expected: &[&str]| {
@@ -380,9 +380,7 @@ fn unsuitable_mount_options_are_refused_before_anything_is_changed() {
 
 #[test]
 fn the_example_of_mount_options() {
-    if !in_namespace_or_rerun("the_example_of_mount_options") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let device = LoopDevice::new(2 << 30);
     let short = [("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"300ms\"")];
     let text = examples::bare(&examples::example("ext4-options.toml"));
@@ -400,9 +398,7 @@ fn the_example_of_mount_options() {
 
 #[test]
 fn the_root_file_system_needs_a_confirmation() {
-    if !in_namespace_or_rerun("the_root_file_system_needs_a_confirmation") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let info = fs::read_to_string("/proc/self/mountinfo").unwrap();
     if info.lines().any(|line| line.contains(" /var ") || line.contains(" /var/tmp ")) {
         eprintln!("skipped: /var/tmp does not lie on the root file system");

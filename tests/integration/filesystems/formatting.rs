@@ -5,9 +5,7 @@ use std::fs;
 
 use pgio::rng::SplitMix64;
 
-use super::{
-    LONG, ONCE, PRIVATE, SIZE, clusters_of, experiment, in_namespace_or_rerun, kill, mounts_found,
-};
+use super::{LONG, ONCE, PRIVATE, SIZE, clusters_of, experiment, kill, mounts_found};
 use crate::disk::{LoopDevice, run};
 use crate::killing::kills;
 use pgio_tests::workdir::{Workdir, failed_checks, wait_until};
@@ -26,9 +24,7 @@ pub(super) fn mounted(device: &LoopDevice) -> bool {
 
 #[test]
 fn a_new_file_system_for_each_trial() {
-    if !in_namespace_or_rerun("formatting::a_new_file_system_for_each_trial") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let device = LoopDevice::new(SIZE);
     let bodies = [
         ("ext4", format(&device, "type = \"ext4\"")),
@@ -66,9 +62,7 @@ fn a_new_file_system_for_each_trial() {
 
 #[test]
 fn killed_at_any_moment_the_device_is_cleared() {
-    if !in_namespace_or_rerun("formatting::killed_at_any_moment_the_device_is_cleared") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let device = LoopDevice::new(SIZE);
     let mut random = SplitMix64::new(5);
     let (mut held, mut clusters) = (0, BTreeSet::new());
@@ -96,9 +90,7 @@ fn killed_at_any_moment_the_device_is_cleared() {
 
 #[test]
 fn a_device_is_formatted_only_if_named_twice() {
-    if !in_namespace_or_rerun("formatting::a_device_is_formatted_only_if_named_twice") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let device = LoopDevice::new(SIZE);
     let run_with = |more: &str| {
         let dir = Workdir::new();
@@ -134,9 +126,7 @@ fn a_device_is_formatted_only_if_named_twice() {
 /// With its metadata on another device nothing of DRBD can be seen on the disk itself.
 #[test]
 fn a_disk_that_drbd_is_configured_for_is_never_formatted() {
-    if !in_namespace_or_rerun("formatting::a_disk_that_drbd_is_configured_for_is_never_formatted") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let (device, dir) = (LoopDevice::new(SIZE), Workdir::new());
     dir.write(
         "drbdadm",
@@ -153,9 +143,7 @@ fn a_disk_that_drbd_is_configured_for_is_never_formatted() {
 
 #[test]
 fn undo_never_clears_a_foreign_file_system() {
-    if !in_namespace_or_rerun("formatting::undo_never_clears_a_foreign_file_system") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let device = LoopDevice::new(SIZE);
     let body = format(&device, "type = \"ext4\"");
     let dir = Workdir::new();

@@ -7,7 +7,7 @@ use std::process::Command;
 use pgio::rng::SplitMix64;
 
 use super::formatting::{format, holds, mounted};
-use super::{LONG, SIZE, in_namespace_or_rerun, kill, mounts_found};
+use super::{LONG, SIZE, kill, mounts_found};
 use crate::controlling::Managed;
 use crate::disk::{LoopDevice, lock_free_devices, run};
 use crate::killing::kills;
@@ -96,11 +96,7 @@ impl Bench {
 
 #[test]
 fn a_data_set_lies_on_a_new_file_system_while_the_server_runs() {
-    if !in_namespace_or_rerun(
-        "tablespace::a_data_set_lies_on_a_new_file_system_while_the_server_runs",
-    ) {
-        return;
-    }
+    in_namespace_of_its_own!();
     let bench = Bench::new();
     let (before, process) = (bench.places(), bench.server.process());
     let dir = Workdir::new();
@@ -138,9 +134,7 @@ fn a_data_set_lies_on_a_new_file_system_while_the_server_runs() {
 
 #[test]
 fn killed_at_any_moment_the_data_set_is_moved_back() {
-    if !in_namespace_or_rerun("tablespace::killed_at_any_moment_the_data_set_is_moved_back") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let bench = Bench::new();
     let before = bench.places();
     let mut random = SplitMix64::new(17);
@@ -161,9 +155,7 @@ fn killed_at_any_moment_the_data_set_is_moved_back() {
 
 #[test]
 fn after_a_reboot_undo_mounts_the_file_system_again() {
-    if !in_namespace_or_rerun("tablespace::after_a_reboot_undo_mounts_the_file_system_again") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let bench = Bench::new();
     let before = bench.places();
     let dir = bench.killed_when_moved();
@@ -191,9 +183,7 @@ fn after_a_reboot_undo_mounts_the_file_system_again() {
 
 #[test]
 fn a_lost_file_system_is_not_the_end_of_an_undo() {
-    if !in_namespace_or_rerun("tablespace::a_lost_file_system_is_not_the_end_of_an_undo") {
-        return;
-    }
+    in_namespace_of_its_own!();
     for keeps in [false, true] {
         let bench = Bench::new();
         let dir = bench.killed_when_moved();
@@ -219,9 +209,7 @@ fn a_lost_file_system_is_not_the_end_of_an_undo() {
 
 #[test]
 fn a_directory_that_cannot_be_removed_stays_in_place() {
-    if !in_namespace_or_rerun("tablespace::a_directory_that_cannot_be_removed_stays_in_place") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let bench = Bench::new();
     let before = bench.places();
     let dir = bench.killed_when_moved();
@@ -239,9 +227,7 @@ fn a_directory_that_cannot_be_removed_stays_in_place() {
 
 #[test]
 fn undo_waits_for_a_move_of_a_killed_run() {
-    if !in_namespace_or_rerun("tablespace::undo_waits_for_a_move_of_a_killed_run") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let bench = Bench::new();
     let before = bench.places();
     let mut other = connect(&bench.server.dsn());
@@ -268,11 +254,7 @@ fn undo_waits_for_a_move_of_a_killed_run() {
 
 #[test]
 fn unsuitable_tablespaces_are_refused_before_anything_is_changed() {
-    if !in_namespace_or_rerun(
-        "tablespace::unsuitable_tablespaces_are_refused_before_anything_is_changed",
-    ) {
-        return;
-    }
+    in_namespace_of_its_own!();
     let bench = Bench::new();
     let before = bench.places();
     let refused = |text: &str, expected: &[&str]| {
@@ -330,9 +312,7 @@ fn partition_table() -> [u8; 512] {
 /// Under a data directory the same rules hold.
 #[test]
 fn a_device_in_use_by_something_else_is_not_formatted() {
-    if !in_namespace_or_rerun("tablespace::a_device_in_use_by_something_else_is_not_formatted") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let bench = Bench::new();
     let (before, other) = (bench.places(), LoopDevice::new(SIZE));
     let refused = |device: &str, more: &str, expected: &str| {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::formatting::mounted;
-use super::{Disk, SIZE, in_namespace_or_rerun, is_up};
+use super::{Disk, SIZE, is_up};
 use crate::disk::{LoopDevice, lock_free_devices, run};
 use pgio_tests::workdir::Workdir;
 
@@ -17,9 +17,7 @@ fn attach(device: &str, image: &Path) {
 
 #[test]
 fn a_device_renamed_by_a_reboot_is_not_mounted() {
-    if !in_namespace_or_rerun("undoing::a_device_renamed_by_a_reboot_is_not_mounted") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let disk = Disk::new("ext4", "noatime");
     let (before, dir) = (disk.state(), Workdir::new());
     disk.killed_unmounted(&dir, "data=journal");
@@ -38,9 +36,7 @@ fn a_device_renamed_by_a_reboot_is_not_mounted() {
 
 #[test]
 fn a_mount_that_is_in_use_does_not_leave_the_server_down() {
-    if !in_namespace_or_rerun("undoing::a_mount_that_is_in_use_does_not_leave_the_server_down") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let disk = Disk::new("ext4", "noatime");
     let (before, dir) = (disk.state(), Workdir::new());
     disk.in_mid_trial(&dir, "data=journal", "data=journal").kill();
@@ -55,9 +51,7 @@ fn a_mount_that_is_in_use_does_not_leave_the_server_down() {
 
 #[test]
 fn an_undo_by_mount_asks_about_options_that_others_changed() {
-    if !in_namespace_or_rerun("undoing::an_undo_by_mount_asks_about_options_that_others_changed") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let disk = Disk::new("ext4", "relatime");
     let before = disk.state();
     for (flag, is_kept) in [("--restore", false), ("--keep", true)] {
@@ -76,9 +70,7 @@ fn an_undo_by_mount_asks_about_options_that_others_changed() {
 
 #[test]
 fn another_file_system_at_the_mount_point_is_named() {
-    if !in_namespace_or_rerun("undoing::another_file_system_at_the_mount_point_is_named") {
-        return;
-    }
+    in_namespace_of_its_own!();
     let disk = Disk::new("ext4", "noatime");
     let (before, dir) = (disk.state(), Workdir::new());
     disk.killed_unmounted(&dir, "commit=9");
