@@ -287,6 +287,7 @@ fn check_standby(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pgio_connect::types::Type;
 
     fn described(vartype: &str, setting: &str) -> SettingDescription {
         SettingDescription {
@@ -377,5 +378,61 @@ mod tests {
         let kept = |value: &str, of: Followers| refused("wal_keep_size", "64", value, of, false);
         assert!(kept("0", standby) && !kept("128", standby) && !kept("64", standby));
         assert!(!kept("0", none));
+    }
+    /// Why a condition with this level and these names is refused on a server with those names, whose `standby` has
+    /// this state.
+    fn refusal(server: &str, state: Option<&str>, level: &str, names: Option<&str>) -> String {
+        use pgio_connect::scripted::{Answer, Value, client};
+        let row = |state| ["standby", "streaming", state].map(Value::from).to_vec();
+        let standbys = Answer::Rows(vec![Type::TEXT; 3], state.map(row).into_iter().collect());
+        let mut admin = client(vec![
+            ("SELECT reset_val FROM pg_settings", Answer::row(vec!["on".into()])),
+            ("SELECT coalesce(current_setting(", Answer::row(vec![server.into()])),
+            ("SELECT coalesce(application_name", standbys),
+        ]);
+        let level = (!level.is_empty()).then_some(("synchronous_commit", level));
+        let set = level.into_iter().chain(names.map(|names| (STANDBY_NAMES, names)));
+        let setting = |(name, value): (&str, &str)| Setting {
+            name: name.to_owned(),
+            value: value.to_owned(),
+        };
+        let requested = RequestedSettings(set.map(setting).collect());
+        check_synchronous(&requested, &mut admin).map_or_else(|e| e.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn commits_that_would_wait_forever_or_not_as_requested_are_refused() {
+        let (none, other) =
+            ("`elsewhere` names no connected standby (connected: standby)", "async");
+        let too_few = "requires 2 connected standbys, but names only 1 (connected: standby)";
+        for (server, state, level, names, why) in [
+            ("standby", None, "remote_write", None, "no standby is connected"),
+            ("standby", None, "on", None, "commits would wait forever"),
+            ("standby", None, "remote_apply", None, "commits would wait forever"),
+            ("standby", None, "", None, "commits would wait forever"),
+            ("standby", None, "local", None, ""),
+            ("standby", Some("sync"), "remote_apply", None, ""),
+            ("", None, "remote_write", None, "silently mean local because"),
+            ("", None, "remote_apply", None, "silently mean local because"),
+            ("", None, "on", None, ""),
+            ("", Some(other), "remote_apply", Some("standby"), ""),
+            ("", Some(other), "remote_apply", Some("ANY 1 (b, \"StandBy\")"), ""),
+            ("", Some(other), "remote_apply", Some("elsewhere"), none),
+            // Other sessions of the server would wait forever.
+            ("", Some(other), "local", Some("elsewhere"), none),
+            ("", Some(other), "remote_apply", Some("2 (standby, b)"), too_few),
+            (
+                "",
+                Some(other),
+                "remote_apply",
+                Some("ANY 1 ("),
+                "`ANY 1 (`: write a list of standbys",
+            ),
+            ("", Some(other), "remote_apply", Some(""), "silently mean local if"),
+        ] {
+            let found = refusal(server, state, level, names);
+            let is_right = found.is_empty() == why.is_empty() && found.contains(why);
+            assert!(is_right, "{level} {names:?}: {found}");
+        }
     }
 }
