@@ -618,3 +618,73 @@ fn an_experiment_that_others_may_write_is_not_resumed() {
         chown(path, Some(0), None).unwrap();
     }
 }
+
+#[test]
+fn every_block_has_every_cell_of_a_sweep_in_its_own_order() {
+    let lists = "sessions = [1, 2, 8]\nrows_per_transaction = [1, 5]\nmiddle = { sessions = 2 }";
+    let mut run = Scripted::new();
+    run.compare(&experiment("blocks = 2\nseed = 7", lists, &CONDITIONS), &mut steady).unwrap();
+    assert_eq!(run.log[0], "18 trials");
+    let order = order(&run);
+    let blocks: Vec<BTreeSet<&String>> = order.chunks(9).map(|b| b.iter().collect()).collect();
+    assert_eq!((blocks.len(), blocks[0].len(), &blocks[0]), (2, 9, &blocks[1]), "{order:?}");
+    assert_ne!(order[..9], order[9..]);
+    let sweep = run.stored().manifest.sweep.unwrap();
+    assert_eq!(serde_json::to_value(&sweep).unwrap()["kind"], "one-at-a-time");
+    let middle = serde_json::json!({"sessions": 2, "rows_per_transaction": 1});
+    assert_eq!(serde_json::to_value(&sweep.points[0]).unwrap(), middle);
+    assert_eq!(sweep.at_middle_only, ["lazy (A/A)"]);
+    // Only the middle point is judged.
+    let analysis = run.analysis();
+    let condition = &analysis.conditions[0];
+    assert_eq!((condition.trials, condition.valid), (2, 2));
+}
+
+/// A delay that commits wait for unless they wait for nothing.
+#[test]
+fn effects_and_their_interaction_are_found_and_reported_from_the_record_alone() {
+    let factors = "[[factor]]\nname = 'delay'\nlow = {}\n\
+                   high = { postgres = { commit_delay = 20000, commit_siblings = 0 } }\n\
+                   [[factor]]\nname = 'synchronous_commit'\nsetting = ['on', 'off']\n";
+    let mut run = Scripted::new();
+    let text = experiment("blocks = 8\nseed = 4\nmatters = '5%'", "", &[]) + factors;
+    // Cell 2 has the delay alone; without waiting nothing is delayed.
+    let level = |cell: &str| match cell {
+        "all low" => 1000.0,
+        "cell 2" => 45.0,
+        _ => 5000.0,
+    };
+    run.compare(&text, &mut noisy(level)).unwrap();
+    let manifest = run.stored().manifest;
+    assert_eq!((manifest.baseline.as_str(), &manifest.aa), ("all low", &None));
+    let screening = serde_json::to_value(manifest.screening.unwrap()).unwrap();
+    assert_eq!(screening["design"], "fractional");
+    assert_eq!(screening["factors"][0]["low"], serde_json::json!([]));
+
+    // The report needs neither the file nor a server.
+    fs::remove_file(run.out().join("experiment.toml")).unwrap();
+    let analysis = run.analysis();
+    let found: serde_json::Value = serde_json::from_str(&report::json::render(&analysis)).unwrap();
+    let effects = found["screening"]["effects"].as_array().unwrap();
+    assert_eq!((found["screening"]["resolution"].as_u64(), effects.len()), (Some(5), 2 + 1));
+    assert_eq!(found["comparisons"].as_array().unwrap().len(), 0);
+    let effect =
+        |name: &str| effects.iter().find(|e| e["comparison"]["condition"] == name).unwrap().clone();
+    assert_eq!(effect("delay")["comparison"]["verdict"], "slower");
+    assert_eq!(effect("synchronous_commit")["comparison"]["verdict"], "faster");
+    let conditional = &effect("delay × synchronous_commit")["conditional"];
+    let while_on = conditional["low"]["ratio"].as_f64().unwrap();
+    assert!(conditional["factor"] == "delay" && while_on < 0.8, "{conditional}");
+
+    let csv = report::csv::render(&report::csv::flat(&analysis));
+    assert!(csv.lines().any(|l| l.contains(",delay × synchronous_commit,")), "{csv}");
+    let markdown = report::markdown::render(&report::answered(&analysis), &report::lead(&analysis));
+    for part in ["## What matters here", "| delay × synchronous_commit | "] {
+        assert!(markdown.contains(part), "{markdown}");
+    }
+    let page = LoadedReport::new(&run.out(), run.stored()).page().unwrap();
+    assert!(page.contains("What matters here") && page.contains("high against low"));
+    let text = run.report();
+    assert!(text.contains("What matters here: commits/s, 2 factors in 4 cells"), "{text}");
+    assert!(!text.contains("compared with"), "{text}");
+}
