@@ -373,6 +373,8 @@ mod tests {
         let (check, attribution) = judged([&declared, &[version("18.6")]], facts);
         assert_eq!(check, None, "the option explains it");
         assert!(attribution.unwrap().contains("differ in initdb --data-checksums here only;"));
+        let (_, attribution) = judged([&[version("18.6")], &declared], [facts[1], facts[0]]);
+        assert!(attribution.unwrap().contains("differ in initdb --data-checksums there only;"));
     }
 
     #[test]
