@@ -1,16 +1,16 @@
-//! Features of `slob` beyond uniform visits: requested shares are reached on real servers.
-
-mod drawing;
-mod turning;
+//! Features of `slob` beyond uniform visits: requested shares are reached on real servers. Draws: `drawing`.
 
 use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
 
-use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
 
 use pgio_tests::command::{CommandResult, TestDatabase, wait_until};
-use pgio_tests::fixture::{INSTALLED, spec_with};
-use pgio_tests::workdir::metric;
+use pgio_tests::fixture::{INSTALLED, NEWEST, own_primary};
+use pgio_tests::workdir::{alter_system, metric, show};
+
+const OLDEST: u32 = 13;
 
 const SINGLE: &[&str] = &["--work-unit", "1", "--update-work-unit", "1"];
 
@@ -64,7 +64,7 @@ fn a_call_that_is_drawn_but_not_made_does_not_count_as_hot() {
     let db = TestDatabase::new(INSTALLED);
     db.load(1, "64M");
     // Calls of many blocks: few in a slice, and each slice ends with a draw that is not made.
-    let work = ["--run-time", "2s", "--work-unit", "4096", "--update-pct", "0"];
+    let work = ["--run-time", "1s", "--work-unit", "4096", "--update-pct", "0"];
     for skew in [
         &["--hot-spot", "80%", "--hot-pct", "100"][..],
         &["--skew", "gaussian", "--gaussian-mean", "50", "--gaussian-sd", "0.1"],
@@ -182,7 +182,7 @@ fn sessions_that_work_are_told_from_those_that_are_blocked() {
     let mut start = |sql: &'static str| -> i32 {
         let mut client = db.client();
         let pid = pid_of(&mut client);
-        started.push((pid, std::thread::spawn(move || client.batch_execute(sql))));
+        started.push((pid, thread::spawn(move || client.batch_execute(sql))));
         pid
     };
     let computes = start("DO 'BEGIN LOOP NULL; END LOOP; END'");
@@ -210,9 +210,12 @@ fn sessions_that_work_are_told_from_those_that_are_blocked() {
 fn wider_updates_write_as_much_more_wal() {
     const WITHOUT_FSYNC: &[&str] = &["--tolerate", "durability"];
     // Without full-page images, whose size depends on what earlier runs left in the blocks.
-    let off = ["full_page_writes", "fsync", "autovacuum"].map(|name| (name, "off"));
-    let cluster = PrivateCluster::start(&spec_with(INSTALLED, &off)).unwrap();
+    let cluster = own_primary(INSTALLED);
     let db = TestDatabase::at(&cluster.primary_conninfo());
+    for name in ["full_page_writes", "fsync", "autovacuum"] {
+        alter_system(&db.conninfo, name, Some("off"));
+        wait_until("reloaded", || show(&db.conninfo, name) == "off");
+    }
     db.load(1, "8M");
     let wal = |width: &str| {
         let work = ["--work-loop", "5000", "--update-pct", "100", "--telemetry", "0"];
@@ -230,7 +233,9 @@ fn a_ramp_spreads_the_sessions_over_the_warm_up() {
     db.load(1, "8M");
     let arguments = ["run", "--json", "trial.json", "--telemetry", "0", "--num-threads", "4"];
     let ramp = ["--warmup", "4", "--ramp", "3s", "--run-time", "1"];
-    let mut command = db.command(&[&arguments[..], &ramp, SINGLE].concat());
+    // They leave the processors to others.
+    let rests = ["--think-pct", "100", "--think-min", "20ms", "--think-max", "20ms"];
+    let mut command = db.command(&[&arguments[..], &ramp, &rests, SINGLE].concat());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_until("the sessions are there", || db.sessions() == 5);
     // The first of all is the one that looks on.
@@ -276,16 +281,10 @@ fn all_sessions_may_share_a_table_or_visit_a_hot_one() {
 /// One of each kind: the others are tried beside the rules, in `config::resolve` and `config::experiment`.
 #[test]
 fn contradictions_are_refused_before_anything_is_done() {
-    let db = TestDatabase::new(INSTALLED);
-    db.load(1, "8M");
-    let before = db.relations();
-    let cases: &[(&[&str], &str)] = &[
-        (&["--update-pct", "90", "--scan-pct", "11"], "add up to 101 %"),
-        (&["--skew", "pareto"], "uniform or zipf or gaussian"),
-    ];
-    for (arguments, words) in cases {
-        db.pgio(&[&["run"], SINGLE, arguments].concat()).assert_refused(2, &[words]);
-    }
+    // No server is asked.
+    let db = TestDatabase::at("host=/nonexistent user=nobody dbname=none");
+    let run = ["run", "--skew", "pareto"];
+    db.pgio(&run).assert_refused(2, &["uniform or zipf or gaussian"]);
     let file = |line: &str| {
         format!("[workload]\nkind = \"slob\"\n{line}\n\n[[condition]]\nname = \"a\"\n")
     };
@@ -296,5 +295,85 @@ fn contradictions_are_refused_before_anything_is_done() {
         db.write("wrong.toml", &file(line));
         db.pgio(&["compare", "wrong.toml", "--plan"]).assert_refused(2, &["wrong.toml:", words]);
     }
-    assert_eq!(db.relations(), before);
+}
+
+const TURNS: &[&str] = &["--insert-pct", "20", "--delete-pct", "20", "--update-pct", "20"];
+
+fn turns_over(major: u32) {
+    // A server of its own: a transaction in any database, such as another test's load, holds back the
+    // pruning that makes room for the next version of a row.
+    let cluster = own_primary(major);
+    let db = TestDatabase::at(&cluster.primary_conninfo());
+    db.load(1, "8M");
+    let mut client = db.client();
+    let arguments = ["run", "--json", "trial.json", "--run-time", "3", "--num-threads", "2"];
+    let mut command = db.command(&[&arguments[..], TURNS, SINGLE].concat());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut largest = 0;
+    while child.try_wait().unwrap().is_none() {
+        let sql = "SELECT coalesce(pg_relation_size(to_regclass('pgio_turnover')), 0)";
+        largest = largest.max(client.query_one(sql, &[]).unwrap().get::<_, i64>(0));
+        thread::sleep(Duration::from_millis(50));
+    }
+    let result = CommandResult::from_output(child.wait_with_output().unwrap());
+    assert_eq!(result.code, Some(0), "{result:?}");
+    let trial = db.record("trial.json");
+
+    let [reads, updates, inserts, deletes] =
+        ["read", "update", "insert", "delete"].map(|class| count(&trial, class));
+    let calls = reads + updates + inserts + deletes;
+    // The two are drawn together, and take turns.
+    assert_share(&trial, "insert_pct_measured", 20.0, calls);
+    assert_share(&trial, "delete_pct_measured", 20.0, calls);
+    assert!(inserts >= deletes && inserts <= deletes + 2.0, "{inserts} and {deletes}");
+    let seconds = trial["window"]["seconds"].as_f64().unwrap();
+    // Every delete found its row.
+    assert!((metric(&trial, "deletes_per_second") * seconds - deletes).abs() < 1e-6);
+    assert_eq!(count(&trial, "commit"), updates + inserts + deletes);
+    // Deleted rows free their space: the file holds the rows of some slices, not of all.
+    assert!(largest > 0 && (largest as f64) < inserts * 8192.0 * 0.75, "{largest} of {inserts}");
+    // The data set is what it was, and nothing is left behind.
+    let bytes = |which: &str| trial["dataset"][which].as_f64().unwrap();
+    let growth = bytes("bytes_after") / bytes("bytes_before") - 1.0;
+    assert!(growth.abs() < 0.02, "{growth} after {updates} updates");
+    let left: i64 = client
+        .query_one("SELECT count(*) FROM pg_class WHERE relname LIKE 'pgio_turnover%'", &[])
+        .unwrap()
+        .get(0);
+    assert_eq!(left, 0);
+    let rows: i64 =
+        client.query_one("SELECT count(DISTINCT mykey) FROM pgio1", &[]).unwrap().get(0);
+    assert_eq!(rows, 1024);
+}
+
+#[test]
+fn inserts_and_deletes_leave_the_data_as_it_was() {
+    turns_over(INSTALLED);
+}
+
+#[test]
+fn inserts_and_deletes_leave_the_data_as_it_was_on_the_newest() {
+    turns_over(NEWEST);
+}
+
+/// An insert reuses a block only if the fillfactor is right.
+#[test]
+fn inserts_and_deletes_leave_the_data_as_it_was_on_the_oldest() {
+    turns_over(OLDEST);
+}
+
+#[test]
+fn a_foreign_pgio_turnover_table_is_refused_and_kept() {
+    let db = TestDatabase::new(INSTALLED);
+    db.load(1, "8M");
+    db.client().batch_execute("CREATE TABLE pgio_turnover (mine int)").unwrap();
+    let result = db.pgio(&[&["run", "--run-time", "1"], TURNS, SINGLE].concat());
+    result.assert_refused(5, &["pgio_turnover", "exists"]);
+    db.client().batch_execute("SELECT mine FROM pgio_turnover").unwrap();
+    // One of ours that a killed run left is replaced, and removed by `destroy`.
+    let marked = "COMMENT ON TABLE pgio_turnover IS 'pgio slob workload: made and dropped by pgio'";
+    db.client().batch_execute(marked).unwrap();
+    db.succeed(&["destroy", "--yes"]);
+    let left = db.relations();
+    assert!(!left.contains("pgio"), "{left}");
 }

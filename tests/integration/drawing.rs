@@ -1,4 +1,4 @@
-//! A million draws of each distribution in a real server, held against what was asked for.
+//! Many draws of each distribution of `slob` in a real server, held against what was asked for.
 
 use benchmath::distribution::{fit_p, harmonic, normal_cdf};
 use pgio::config::resolve::{HotSpot, KeyDistribution};
@@ -8,7 +8,7 @@ use pgio::workload::slob::draw::Draw;
 use pgio_tests::fixture::{INSTALLED, NEWEST, connect, shared_primary};
 
 const KEYS: u64 = 1000;
-const DRAWS: u64 = 1_000_000;
+const DRAWS: u64 = 400_000;
 /// Chance makes a right distribution look as bad as this once in ten thousand seeds; these are fixed.
 const SUSPICIOUS: f64 = 1e-4;
 
@@ -56,21 +56,22 @@ fn assert_fits(counts: &[u64], shares: &[f64], what: &str) {
     if shares.len() as u64 > KEYS {
         return; // Too few draws of each to tell less.
     }
-    // The test can fail: it detects a shift of three hundredths from one half to the other.
+    // The test can fail: it detects a shift of five hundredths from one half to the other.
     let half = shares.len() / 2;
     let bent: Vec<f64> =
-        shares.iter().enumerate().map(|(i, s)| s * if i < half { 0.97 } else { 1.03 }).collect();
+        shares.iter().enumerate().map(|(i, s)| s * if i < half { 0.95 } else { 1.05 }).collect();
     let sides = [&shares[..half], &shares[half..]].map(|side| side.iter().sum::<f64>());
     if sides.iter().all(|side| *side > 0.05 * (sides[0] + sides[1])) {
         assert!(fit_p(counts, &bent).unwrap() < SUSPICIOUS, "{what}");
     }
 }
 
-/// Checks a share of the whole, within 1 % of the expected share.
+/// Checks a share of the whole, within four standard deviations of the expected share.
 #[track_caller]
-fn assert_within_1_percent(found: u64, share: f64, what: &str) {
+fn assert_share(found: u64, share: f64, what: &str) {
     let found = found as f64 / DRAWS as f64;
-    assert!((found / share - 1.0).abs() < 0.01, "{what}: {found} is not {share}");
+    let room = 4.0 * (share * (1.0 - share) / DRAWS as f64).sqrt();
+    assert!((found - share).abs() <= room + 1e-9, "{what}: {found} is not {share}");
 }
 
 #[test]
@@ -98,12 +99,11 @@ fn zipf(keys: u64, thousandths: u32) {
     for (k, (count, share)) in counts.iter().zip(&shares).enumerate() {
         so_far = (so_far.0 + count, so_far.1 + share / whole);
         let what = format!("zipf {q}, key {} of {keys}", k + 1);
-        // Only with enough draws to detect 1 %: four standard deviations.
         if share / whole >= 0.14 {
-            assert_within_1_percent(*count, share / whole, &what);
+            assert_share(*count, share / whole, &what);
         }
-        if so_far.1 >= 0.14 {
-            assert_within_1_percent(so_far.0, so_far.1, &format!("{what} and those before"));
+        if (0.14..0.999).contains(&so_far.1) {
+            assert_share(so_far.0, so_far.1, &format!("{what} and those before"));
         }
     }
     let expected = Draw { visits: &visits, keys, unit: 1 }.hot_share().unwrap();
@@ -130,7 +130,7 @@ fn gaussian(keys: u64, mean: u32, sd: u32) {
     let shares: Vec<f64> = (0..keys).map(|k| below(k + 1) - below(k)).collect();
     assert_fits(&counts, &shares, &format!("gaussian {mean} {sd} of {keys}"));
     let expected = Draw { visits: &visits, keys, unit: 1 }.hot_share().unwrap();
-    assert_within_1_percent(hot, expected, &format!("gaussian {mean} {sd} of {keys}"));
+    assert_share(hot, expected, &format!("gaussian {mean} {sd} of {keys}"));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn the_hot_spot_and_the_rest_are_uniform_each() {
         let visits = KeyDistribution::HotSpot(HotSpot { offset, blocks, pct: Decimal::whole(pct) });
         let (counts, hot) = drawn(INSTALLED, &visits, KEYS, unit);
         let share = f64::from(pct) / 100.0;
-        assert_within_1_percent(hot, share, &format!("hot spot of {blocks}"));
+        assert_share(hot, share, &format!("hot spot of {blocks}"));
         // A call visits hot blocks only or none.
         let is_hot = |k: u64| k > offset && k + unit - 1 <= offset + blocks;
         let is_cold =
