@@ -49,7 +49,7 @@ fn doctor_reports_a_missing_data_set_and_passes_a_ready_server() {
     let server = result.out.split_once("Server: ").unwrap().1;
     let rows = server.lines().skip(3).take_while(|line| !line.is_empty());
     let server = rows.collect::<Vec<_>>().join("\n");
-    let server = crate::redact::replace(
+    let server = crate::setup_cmd::replace(
         &server,
         &[
             // Remedies, continued lines, widths: they follow verdicts, and those what other tests do.

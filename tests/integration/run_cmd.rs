@@ -19,7 +19,7 @@ use pgio_tests::workdir::{Workdir, experiment, metric};
 const OLDEST: u32 = 13;
 
 /// Short enough for many of them, long enough for some hundred calls.
-const SHORT: &[&str] = &["--run-time", "400ms"];
+const SHORT: &[&str] = &["--run-time", "400ms", "--telemetry", "0"];
 
 fn total(trial: &Value, what: &str) -> u64 {
     trial["sessions"].as_array().unwrap().iter().map(|s| s[what].as_u64().unwrap()).sum()
@@ -51,7 +51,7 @@ fn record_sql_sorts_latencies_into_the_buckets_of_the_histogram() {
 fn record(major: u32) {
     let db = TestDatabase::new(major);
     db.load(1, "32M");
-    let arguments = ["--run-time", "2", "--update-pct", "30", "--work-unit", "16"];
+    let arguments = ["--run-time", "1", "--update-pct", "30", "--work-unit", "16"];
     let trial = db.trial(&[&arguments[..], &["--update-work-unit", "4", "--seed", "7"]].concat());
     assert_eq!(trial["schema"], "pgio.trial/1");
     assert_eq!(trial["outcome"]["state"], "complete");
@@ -153,11 +153,12 @@ fn adds_up(db: &TestDatabase, tables: u32, arguments: &[&str]) -> Value {
     trial
 }
 
-/// Windows last as long beside others as alone, so both parts run at a time, in databases of their own.
-fn work_is_what_was_asked(major: u32) {
+/// The statements are the same on every version, and windows last as long beside others as alone.
+#[test]
+fn run_does_the_requested_shares_and_units_of_work() {
     thread::scope(|scope| {
-        scope.spawn(|| shares_are_what_was_asked(major));
-        units_are_what_was_asked(major);
+        scope.spawn(|| shares_are_what_was_asked(INSTALLED));
+        units_are_what_was_asked(NEWEST);
     });
 }
 
@@ -217,16 +218,6 @@ fn units_are_what_was_asked(major: u32) {
     assert!(total(&trial, "updates") > 1);
 }
 
-#[test]
-fn run_does_the_requested_shares_and_units_of_work() {
-    work_is_what_was_asked(INSTALLED);
-}
-
-#[test]
-fn run_does_the_requested_shares_and_units_of_work_on_the_newest() {
-    work_is_what_was_asked(NEWEST);
-}
-
 /// Returns the increment of each key's row.
 fn counted_up(db: &TestDatabase, seed: &str, amount: &[&str]) -> Vec<i64> {
     db.client()
@@ -267,9 +258,9 @@ fn the_data_set_keeps_its_size_and_no_session_is_lost() {
     let db = TestDatabase::new(INSTALLED);
     // On a busy machine, a session delayed in mid-update keeps the others from pruning,
     // which a table of 8M shows and this one does not.
-    db.load(1, "200M");
+    db.load(1, "100M");
     let units = ["--work-unit", "8", "--update-work-unit", "8", "--update-pct", "50"];
-    let trial = db.trial(&[&["--run-time", "3", "--num-threads", "4"], &units[..]].concat());
+    let trial = db.trial(&[&["--run-time", "1500ms", "--num-threads", "4"], &units[..]].concat());
     let bytes = |which: &str| trial["dataset"][which].as_f64().unwrap();
     assert_near(bytes("bytes_after"), bytes("bytes_before"), 0.02);
     let sessions = trial["sessions"].as_array().unwrap();
@@ -317,8 +308,9 @@ fn start(db: &TestDatabase, arguments: &[&str]) -> Child {
     child
 }
 
-fn stops(major: u32) {
-    let db = TestDatabase::new(major);
+#[test]
+fn ctrl_c_and_kill_leave_nothing_running() {
+    let db = TestDatabase::new(NEWEST);
     db.load(1, "8M");
     let child = start(&db, &[]);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
@@ -344,16 +336,6 @@ fn stops(major: u32) {
 }
 
 #[test]
-fn ctrl_c_and_kill_leave_nothing_running() {
-    stops(INSTALLED);
-}
-
-#[test]
-fn ctrl_c_and_kill_leave_nothing_running_on_the_newest() {
-    stops(NEWEST);
-}
-
-#[test]
 fn a_server_lost_during_a_run_fails_the_trial() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let db = TestDatabase::at(&cluster.primary_conninfo());
@@ -370,28 +352,28 @@ fn a_server_lost_during_a_run_fails_the_trial() {
     assert!(total(&trial, "reads") > 0, "work done until then is recorded");
 }
 
-fn timeouts_are_pinned(major: u32) {
-    let db = TestDatabase::new(major);
+/// On the newest, which has all of them.
+#[test]
+fn a_roles_timeouts_do_not_break_a_run() {
+    let db = TestDatabase::new(NEWEST);
     db.load(1, "8M");
     let hurried = db.new_role("hurried", "SUPERUSER");
-    let mut settings = vec![
-        ("statement_timeout", "500ms"),
+    let settings = [
+        ("statement_timeout", "300ms"),
         ("lock_timeout", "1ms"),
         ("idle_in_transaction_session_timeout", "50ms"),
         // Also of a session that has just been connected, on a machine with other things to do.
         ("idle_session_timeout", "1s"),
+        ("transaction_timeout", "1s"),
         ("default_transaction_isolation", "serializable"),
         ("default_transaction_read_only", "on"),
     ];
-    if major >= 17 {
-        settings.push(("transaction_timeout", "1s"));
-    }
     let mut client = db.client();
     for (name, value) in settings {
         let sql = format!("ALTER ROLE {} SET {name} = '{value}'", hurried.user);
         client.batch_execute(&sql).unwrap();
     }
-    let work = ["--run-time", "2500ms", "--update-pct", "50", "--num-threads", "2"];
+    let work = ["--run-time", "1500ms", "--update-pct", "50", "--num-threads", "2"];
     let trial = hurried.trial(&work);
     for name in ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"] {
         assert_eq!(trial["settings"][name], "0", "{name}");
@@ -401,18 +383,8 @@ fn timeouts_are_pinned(major: u32) {
     assert_eq!(trial["settings"]["default_transaction_read_only"], "off");
     assert_eq!(trial["warnings"], serde_json::json!([]));
     hurried.trial(&[&work[..4], &["--commit-every", "0"]].concat());
-    hurried.succeed(&["setup", "--scale", "256M"]);
+    hurried.succeed(&["setup", "--scale", "128M"]);
     hurried.succeed(&["destroy"]);
-}
-
-#[test]
-fn a_roles_timeouts_do_not_break_a_run() {
-    timeouts_are_pinned(INSTALLED);
-}
-
-#[test]
-fn a_roles_timeouts_do_not_break_a_run_on_the_newest() {
-    timeouts_are_pinned(NEWEST);
 }
 
 /// Numbers come from the server as text.
@@ -442,8 +414,9 @@ fn numbers_do_not_depend_on_the_settings_of_a_role_or_a_condition() {
     }
 }
 
-fn a_modest_role_runs(major: u32) {
-    let db = TestDatabase::new(major);
+#[test]
+fn a_role_with_select_and_update_is_sufficient() {
+    let db = TestDatabase::new(NEWEST);
     db.load(1, "8M");
     let modest = db.new_role("modest", "");
     let grant = format!("GRANT SELECT, UPDATE ON pgio1 TO {}", modest.user);
@@ -454,14 +427,4 @@ fn a_modest_role_runs(major: u32) {
     assert!(remedies.iter().any(|r| r.contains("GRANT pg_checkpoint")), "{remedies:?}");
     let result = modest.succeed(&["run", "--run-time", "200ms"]);
     assert!(result.out.contains("GRANT pg_checkpoint"), "{result:?}");
-}
-
-#[test]
-fn a_role_with_select_and_update_is_sufficient() {
-    a_modest_role_runs(INSTALLED);
-}
-
-#[test]
-fn a_role_with_select_and_update_is_sufficient_on_the_newest() {
-    a_modest_role_runs(NEWEST);
 }

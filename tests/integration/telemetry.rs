@@ -14,12 +14,11 @@ use crate::sshd::Sshd;
 use pgio_tests::command::{CommandResult, TestDatabase, wait_until};
 use pgio_tests::fixture::{
     INSTALLED, NEWEST, connect, fresh_database, own_primary, shared_pair, shared_primary, spec,
-    spec_with,
 };
 use pgio_tests::timing::run_in_parallel;
 use pgio_tests::workdir::{
     SAMPLED, Workdir, active_sessions, alter_system, experiment, experiment_on, failed_checks,
-    show, tolerate,
+    tolerate,
 };
 
 const OLDEST: u32 = 13;
@@ -184,8 +183,7 @@ fn sampling_does_not_count_for_the_workloads_database() {
         let others = |telemetry: &str| {
             // The same number of visits on any machine. So many that the some 3,000 blocks which an
             // autovacuum worker of this database reads in one of the runs do not matter.
-            let arguments =
-                ["--work-loop", "200000", "--work-unit", "10", "--telemetry", telemetry];
+            let arguments = ["--work-loop", "40000", "--work-unit", "10", "--telemetry", telemetry];
             let trial = db.trial(&arguments);
             assert_eq!(trial["telemetry"].is_null(), telemetry == "0");
             let hits = |when: &str| trial["database"][when]["blks_hit"].as_i64().unwrap();
@@ -306,18 +304,15 @@ fn an_ssh_connection_that_breaks_costs_the_hosts_data_and_nothing_else() {
 
 #[test]
 fn wait_sampling_is_skipped_if_no_connection_is_to_spare() {
-    let cluster =
-        PrivateCluster::start(&spec_with(INSTALLED, &[("max_connections", "10")])).unwrap();
-    let dsn = cluster.primary_conninfo();
-    let reserved: i32 = show(&dsn, "superuser_reserved_connections").parse().unwrap();
+    let server = TestDatabase::new(INSTALLED);
+    server.load(1, "8M");
     // One is pgio's own.
-    let sessions = format!("sessions = {}", 10 - reserved - 2);
-    let dir = Workdir::new();
-    let keys = format!("blocks = 1\nduration = \"300ms\"\naa = false\n{SAMPLED}");
-    dir.compare(&experiment(&dsn, &keys, &sessions, &[("a", "")])).expect(0, &[]);
-    let trial = &dir.trials()[0];
+    let db = server.new_role("few", "CONNECTION LIMIT 3");
+    let grant = format!("GRANT SELECT, UPDATE ON pgio1 TO {0}; GRANT pg_monitor TO {0}", db.user);
+    server.client().batch_execute(&grant).unwrap();
+    let trial = db.trial(&["--run-time", "300ms", "--num-threads", "2"]);
     assert!(trial["telemetry"]["waits"].is_null());
-    assert!(warnings(trial).contains("connections to spare"), "{}", warnings(trial));
+    assert!(warnings(&trial).contains("connections to spare"), "{}", warnings(&trial));
 }
 
 fn has_its_moment(major: u32) {
@@ -342,28 +337,20 @@ fn a_checkpoint_in_the_window_is_recorded_as_a_moment() {
     on_both_versions(has_its_moment);
 }
 
-#[test]
-fn telemetry_can_be_switched_off() {
-    let dir = Workdir::new();
-    let dsn = fresh_database(shared_primary(INSTALLED));
-    let keys = "blocks = 1\nduration = \"200ms\"\naa = false\ntelemetry = \"0s\"";
-    dir.compare(&experiment(&dsn, keys, "", &[("a", "")])).expect(0, &[]);
-    let trial = &dir.trials()[0];
-    assert!(trial["telemetry"].is_null() && trial["series"].is_null(), "{trial:#}");
-    assert!(!dir.out().join("series").exists());
-}
-
 /// A setting that no condition declares, changed inside the window.
 #[test]
 fn a_setting_changed_by_someone_else_makes_the_trial_invalid() {
     let cluster = own_primary(INSTALLED);
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = format!("blocks = 1\nduration = \"2s\"\naa = false\n{SAMPLED}\n{}", tolerate(&[]));
+    let keys = format!(
+        "blocks = 1\nduration = \"2s\"\naa = false\nrepeats = 0\n{SAMPLED}\n{}",
+        tolerate(&[])
+    );
     let mut running = dir.start_compare(&experiment(&dsn, &keys, "", &[("a", "")]));
     running.wait_until("in the window", || active_sessions(&dsn) == 1);
     alter_system(&dsn, "bgwriter_delay", Some("123ms"));
-    running.wait().expect(0, &["environment-changed"]);
+    running.wait().expect(5, &["environment-changed"]);
     let trial = &dir.trials()[0];
     assert_eq!(failed_checks(trial, "invalid"), ["environment-changed"]);
     let text = trial["checks"].to_string();
@@ -385,7 +372,10 @@ fn a_run_writes_the_originals_monitor_files() {
     let db = TestDatabase::new(INSTALLED);
     db.load(1, "8M");
     let begun = Instant::now();
-    let result = db.succeed(&["run", "--run-time", "5", "--classic-files", "files"]);
+    // It leaves the processors to others.
+    let rests = ["--think-pct", "100", "--think-min", "20ms", "--think-max", "20ms"];
+    let run = ["run", "--run-time", "5", "--classic-files", "files"];
+    let result = db.succeed(&[&run[..], &rests].concat());
     let most = 1 + begun.elapsed().as_secs() as usize / 3;
     assert!(result.out.contains(RUNNING), "{result:?}");
     assert_eq!(monitors_in(&db.file("files")), 0);

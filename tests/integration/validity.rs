@@ -50,7 +50,7 @@ fn a_checkpoint_in_only_one_condition_is_reported_and_its_trials_count() {
     let dir = Workdir::new();
     let keys =
         format!("blocks = 2\nduration = \"1500ms\"\naa = false\nrepeats = 0\n{}", tolerate(&[]));
-    let conditions = [("a", ""), ("b", ""), ("disturbed", "wal_writer_delay = \"150ms\"")];
+    let conditions = [("a", ""), ("disturbed", "wal_writer_delay = \"150ms\"")];
     let mut running = dir.start_compare(&experiment(&dsn, &keys, "", &conditions));
     for _ in 0..2 {
         running.wait_until("disturbed", || {
@@ -110,7 +110,7 @@ fn a_generator_that_is_stopped_in_the_window_makes_the_trial_invalid() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     for workload in ["engine = \"client\"", ""] {
         let dir = Workdir::new();
-        let keys = "blocks = 1\nduration = \"6s\"\naa = false\nburn_in = false\nrepeats = 0\n\
+        let keys = "blocks = 1\nduration = \"3s\"\naa = false\nburn_in = false\nrepeats = 0\n\
                     tolerate = [\"foreign-load\", \"foreign-sessions\", \"steal\"]";
         let mut running = dir.start_compare(&experiment(&dsn, keys, workload, &[("a", "")]));
         let begun = "SELECT coalesce(pg_relation_size(to_regclass('pgio_commit')), 0) > 8192";

@@ -17,13 +17,15 @@ fn keys(more: &str) -> String {
 fn conditions_take_turns_and_their_settings_are_proved_in_every_slice() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));
-    let keys = keys("weave = \"20ms\"").replace("blocks = 6", "blocks = 3");
+    let keys = keys("weave = \"20ms\"").replace("blocks = 6", "blocks = 2");
     dir.compare(&experiment(&dsn, &keys, "sessions = 2", LEVELS)).expect(0, &["delayed", "−"]);
     assert_eq!(dir.manifest()["rules"]["weave_seconds"], 0.02);
     let trials = dir.trials();
-    assert_eq!(trials.len(), 9, "three conditions with the twin, three blocks");
+    assert_eq!(trials.len(), 6, "three conditions with the twin, two blocks");
+    assert!(!dir.out().join("series").exists(), "without telemetry");
     for trial in &trials {
         let condition = trial["place"]["condition"].as_str().unwrap();
+        assert!(trial["telemetry"].is_null() && trial["series"].is_null(), "{trial:#}");
         let woven = &trial["woven"];
         // Fewer than the 15 of a window without stalls: a slice lasts as long as its last call.
         assert!(woven["slices"].as_u64() > Some(1), "{woven}");
