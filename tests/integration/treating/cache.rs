@@ -1,11 +1,10 @@
 //! The treatment `cache`: a data set that is cold or warm when a trial begins.
 
-use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
 
 use super::{check, in_namespace_or_rerun, refused};
 use crate::disk::is_root;
-use pgio_tests::fixture::{INSTALLED, connect, spec};
+use pgio_tests::fixture::{INSTALLED, connect, own_primary};
 use pgio_tests::workdir::{Workdir, condition_of, experiment_on, tolerate, wait_until};
 
 /// Returns the value of this evidence before the window.
@@ -55,7 +54,7 @@ fn an_impossible_cache_is_refused_and_changes_nothing() {
     if !in_namespace_or_rerun("cache::an_impossible_cache_is_refused_and_changes_nothing", false) {
         return;
     }
-    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let cluster = own_primary(INSTALLED);
     let dsn = cluster.primary_conninfo();
     let text = |workload: &str, cache: &str| {
         format!(
