@@ -92,12 +92,11 @@ fn every_format_goes_to_a_file_or_to_stdout() {
     assert!(csv.contains("\"on, standby's disk limited to 500 IOPS\""), "{csv}");
     page.report(&["--format", "csv", "--out", "numbers.csv"]);
     assert_eq!(fs::read_to_string(page.dir.path().join("numbers.csv")).unwrap(), csv);
+    every_standby_has_its_charts(&html);
+    results_without_samples_are_reported(&page, &html);
 }
 
-#[test]
-fn every_standby_has_its_charts() {
-    let page = Page::new();
-    let html = page.report(&["--format", "html"]);
+fn every_standby_has_its_charts(html: &str) {
     // A name that says what it is stands alone.
     for standby in ["pgio_standby", "standby second"] {
         for quantity in
@@ -109,20 +108,18 @@ fn every_standby_has_its_charts() {
     }
 }
 
-#[test]
-fn results_without_samples_are_reported() {
-    let page = Page::new();
-    let with = page.report(&["--format", "html"]);
+fn results_without_samples_are_reported(page: &Page, with: &str) {
     fs::remove_dir_all(page.dir.path().join("out/series")).unwrap();
     fs::remove_file(page.dir.path().join("out/experiment.toml")).unwrap();
     let without = page.report(&["--format", "html"]);
     let charts = |text: &str| text.matches("role=\"img\"").count();
-    assert!(charts(&without) >= 10 && charts(&without) < charts(&with));
+    assert!(charts(&without) >= 10 && charts(&without) < charts(with));
 }
 
 #[test]
-fn pages_without_charts_are_legible_too() {
+fn pages_of_two_experiments_and_of_sweeps_are_legible_too() {
     let Some(mut browser) = browser() else { return };
+    a_sweep_is_drawn_whole(&mut browser);
     let page = Page::new();
     page.report(&["out", "--format", "html", "--out", "report.html"]);
     for view in VIEWS {
@@ -137,7 +134,7 @@ fn pages_without_charts_are_legible_too() {
 }
 
 #[test]
-fn every_view_is_drawn_whole_legible_and_without_an_error() {
+fn every_view_is_drawn_whole_and_legible_and_its_charts_zoom() {
     let Some(mut browser) = browser() else { return };
     let page = Page::new();
     for view in VIEWS {
@@ -157,40 +154,46 @@ fn every_view_is_drawn_whole_legible_and_without_an_error() {
         none(&mut browser, "sideways()", view);
         let overflow = measured(&mut browser, "overflow()");
         assert_eq!(overflow, 0, "the page is wider than its screen at {view:?}");
+        charts_zoom_by_pointer_and_keyboard_and_come_back(&mut browser, view);
     }
     assert_eq!(browser.problems, [""; 0]);
 }
 
-#[test]
-fn a_sweep_is_drawn_whole_too() {
-    let Some(mut browser) = browser() else { return };
+fn a_sweep_is_drawn_whole(browser: &mut Browser) {
     let page = Page::of(swept::write);
     for view in VIEWS {
         browser.open(&page.file(), view.0, view.1);
-        keep_picture(&mut browser, &format!("sweep-{}-{}", view.0, view.1));
+        keep_picture(browser, &format!("sweep-{}-{}", view.0, view.1));
         let drawn = "document.querySelectorAll('svg[id^=\"sweep-\"]').length";
-        assert_eq!(measured(&mut browser, drawn), 6, "two charts for each axis at {view:?}");
+        assert_eq!(measured(browser, drawn), 6, "two charts for each axis at {view:?}");
         let knees = "document.querySelectorAll('svg.knee circle').length";
-        assert!(measured(&mut browser, knees).as_u64().unwrap() >= 8, "{view:?}");
+        assert!(measured(browser, knees).as_u64().unwrap() >= 8, "{view:?}");
         for what in ["undrawn()", "overlaps()", "beyondTheEdge()", "illegible()", "faint()"] {
-            none(&mut browser, what, view);
+            none(browser, what, view);
         }
-        assert_eq!(measured(&mut browser, "overflow()"), 0, "{view:?}");
+        assert_eq!(measured(browser, "overflow()"), 0, "{view:?}");
     }
-    assert_eq!(browser.problems, [""; 0]);
 }
 
 #[test]
-fn the_keyboard_reaches_every_chart_and_control() {
+fn nothing_is_missing_by_keyboard_in_print_and_without_javascript() {
     let Some(mut browser) = browser() else { return };
     let page = Page::new();
+    the_keyboard_reaches_every_chart_and_control(&mut browser, &page);
+    if is_installed("pdftotext") {
+        in_print_a_heading_stays_with_its_content(&mut browser, &page);
+    }
+    without_javascript_and_in_print_nothing_is_missing(&mut browser, &page);
+}
+
+fn the_keyboard_reaches_every_chart_and_control(browser: &mut Browser, page: &Page) {
     browser.open(&page.file(), 1280, "light");
-    let wanted = measured(&mut browser, "focusable()").as_array().unwrap().clone();
+    let wanted = measured(browser, "focusable()").as_array().unwrap().clone();
     assert!(wanted.len() > 30);
     let mut reached = Vec::new();
     for _ in 0..wanted.len() + 5 {
         browser.key("Tab");
-        let at = measured(&mut browser, "focused()");
+        let at = measured(browser, "focused()");
         if at.is_null() {
             break;
         }
@@ -202,49 +205,39 @@ fn the_keyboard_reaches_every_chart_and_control() {
     }
 }
 
-#[test]
-fn a_chart_zooms_by_pointer_and_keyboard_and_comes_back() {
-    let Some(mut browser) = browser() else { return };
-    let page = Page::new();
-    for view in VIEWS {
-        browser.open(&page.file(), view.0, view.1);
-        let charts = measured(&mut browser, "zoomables()").as_u64().unwrap();
-        assert!(charts >= 10);
-        for chart in 0..charts {
-            let opened = measured(&mut browser, &format!("zoom({chart})"));
-            assert_eq!(
-                opened,
-                json!({ "colored": true, "swapped": true, "overflow": 0 }),
-                "chart {chart} at {view:?}"
-            );
-        }
-        keep_picture(&mut browser, &format!("zoomed-{}-{}", view.0, view.1));
-        measured(&mut browser, "focusLive()");
-        let whole = measured(&mut browser, "legendOfLive()");
-        browser.key("+");
-        browser.key("ArrowRight");
-        let part = measured(&mut browser, "spanOfLive()");
-        browser.key("0");
-        assert_ne!(part, measured(&mut browser, "spanOfLive()"), "{whole}");
-        browser.key("Escape");
-        assert_eq!(measured(&mut browser, "undrawn().length"), charts - 1, "one is back");
+fn charts_zoom_by_pointer_and_keyboard_and_come_back(browser: &mut Browser, view: (u32, &str)) {
+    let charts = measured(browser, "zoomables()").as_u64().unwrap();
+    assert!(charts >= 10);
+    for chart in 0..charts {
+        let opened = measured(browser, &format!("zoom({chart})"));
+        assert_eq!(
+            opened,
+            json!({ "colored": true, "swapped": true, "overflow": 0 }),
+            "chart {chart} at {view:?}"
+        );
     }
-    assert_eq!(browser.problems, [""; 0]);
+    keep_picture(browser, &format!("zoomed-{}-{}", view.0, view.1));
+    measured(browser, "focusLive()");
+    let whole = measured(browser, "legendOfLive()");
+    browser.key("+");
+    browser.key("ArrowRight");
+    let part = measured(browser, "spanOfLive()");
+    browser.key("0");
+    assert_ne!(part, measured(browser, "spanOfLive()"), "{whole}");
+    browser.key("Escape");
+    assert_eq!(measured(browser, "undrawn().length"), charts - 1, "one is back");
 }
 
-#[test]
-fn without_javascript_and_in_print_nothing_is_missing() {
-    let Some(mut browser) = browser() else { return };
-    let page = Page::new();
+fn without_javascript_and_in_print_nothing_is_missing(browser: &mut Browser, page: &Page) {
     browser.call("Emulation.setScriptExecutionDisabled", json!({ "value": true }));
     browser.open(&page.file(), 1280, "light");
     browser.call("Emulation.setScriptExecutionDisabled", json!({ "value": false }));
-    assert_eq!(measured(&mut browser, "document.querySelectorAll('button').length"), 0);
-    none(&mut browser, "undrawn()", (1280, "no script"));
+    assert_eq!(measured(browser, "document.querySelectorAll('button').length"), 0);
+    none(browser, "undrawn()", (1280, "no script"));
     browser.call("Emulation.setEmulatedMedia", json!({ "media": "print" }));
-    none(&mut browser, "undrawn()", (1280, "print"));
-    none(&mut browser, "illegible()", (1280, "print"));
-    let printed = print(&mut browser, &page);
+    none(browser, "undrawn()", (1280, "print"));
+    none(browser, "illegible()", (1280, "print"));
+    let printed = print(browser, page);
     assert!(printed.len() > 40_000);
     assert!(pages_of(&printed) <= MOST_PAGES, "{} pages", pages_of(&printed));
 }
@@ -290,22 +283,16 @@ fn pages_of(pdf: &[u8]) -> usize {
 }
 
 /// The last item on a printed page is not the heading of the next page's content.
-#[test]
-fn in_print_a_heading_stays_with_its_content() {
-    let Some(mut browser) = browser() else { return };
-    if !is_installed("pdftotext") {
-        return;
-    }
-    let page = Page::new();
+fn in_print_a_heading_stays_with_its_content(browser: &mut Browser, page: &Page) {
     browser.open(&page.file(), 1280, "light");
     let headings = measured(
-        &mut browser,
+        browser,
         "all('h2, h3, caption, figcaption').map((e) => e.textContent.replace(/\\s+/g, ' ').trim())",
     );
     let headings: Vec<&str> =
         headings.as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(headings.contains(&"Over time") && headings.contains(&"Effects"), "{headings:?}");
-    print(&mut browser, &page);
+    print(browser, page);
     let text = Command::new("pdftotext")
         .args(["-layout", "printed.pdf", "-"])
         .current_dir(page.dir.path())
@@ -323,7 +310,7 @@ fn in_print_a_heading_stays_with_its_content() {
     assert_eq!(appendix, Some(2), "the summary has two pages: {text}");
     // Folded on the screen, not on paper.
     let folded = "all('details.warnings li > span:last-child').map((e) => e.textContent)";
-    let folded = measured(&mut browser, folded);
+    let folded = measured(browser, folded);
     let folded: Vec<&str> = folded.as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert!(!folded.is_empty());
     for warning in folded {
