@@ -9,7 +9,7 @@ use pgio::pg::private::PrivateCluster;
 use pgio_connect::Client;
 use pgio_report::analysis::test_support::{stored_runs, write_runs};
 
-use pgio_tests::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
+use pgio_tests::fixture::{INSTALLED, connect, fresh_database, own_primary, shared_primary};
 use pgio_tests::workdir::{SAMPLED, Workdir, experiment, show};
 
 const OLDEST: u32 = 13;
@@ -50,18 +50,18 @@ const ALARM: &str = "\
 
 /// A database whose owner, not a superuser, has planted objects in `public`. Each writes to the server's
 /// log when it runs.
-struct Trap {
-    cluster: &'static PrivateCluster,
+struct Trap<'a> {
+    cluster: &'a PrivateCluster,
     dsn: String,
     owner: String,
 }
 
-impl Trap {
-    fn set(major: u32) -> Trap {
+impl Trap<'_> {
+    fn set(major: u32) -> Trap<'static> {
         Trap::on(shared_primary(major))
     }
 
-    fn on(cluster: &'static PrivateCluster) -> Trap {
+    fn on(cluster: &PrivateCluster) -> Trap<'_> {
         let dsn = fresh_database(cluster);
         let mut admin = connect(&dsn);
         let database: String =
@@ -120,12 +120,8 @@ impl Trap {
     }
 }
 
-/// A server of its own, since a condition changes it, which excludes other runs.
-fn own_server(major: u32) -> &'static PrivateCluster {
-    Box::leak(Box::new(PrivateCluster::start(&spec(major)).unwrap()))
-}
-
-fn every_command(trap: &Trap) {
+/// On a server of its own, since a condition changes it, which excludes other runs.
+fn every_command(trap: &Trap<'_>) {
     let dir = Workdir::new();
     let dsn = trap.dsn.as_str();
     let at = ["--connect-string", dsn];
@@ -163,7 +159,8 @@ fn every_command(trap: &Trap) {
 /// CREATE on `public` is everybody's by default.
 #[test]
 fn no_command_calls_what_others_planted_on_the_oldest() {
-    let trap = Trap::on(own_server(OLDEST));
+    let server = own_primary(OLDEST);
+    let trap = Trap::on(&server);
     trap.plant();
     every_command(&trap);
 }
@@ -171,7 +168,8 @@ fn no_command_calls_what_others_planted_on_the_oldest() {
 /// The owner of a database can put its `public` before pg_catalog.
 #[test]
 fn no_command_calls_what_others_planted_before_pg_catalog() {
-    let trap = Trap::on(own_server(INSTALLED));
+    let server = own_primary(INSTALLED);
+    let trap = Trap::on(&server);
     trap.plant();
     let database = trap.owner.trim_start_matches("mallory_");
     trap.by_owner(&format!("ALTER DATABASE {database} SET search_path = public, pg_catalog"));
@@ -180,7 +178,7 @@ fn no_command_calls_what_others_planted_before_pg_catalog() {
 
 /// A role's objects that have the names and marks of pgio's.
 struct Foreign {
-    trap: Trap,
+    trap: Trap<'static>,
     dir: Workdir,
     /// How the owner connects.
     own: String,

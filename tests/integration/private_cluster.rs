@@ -149,7 +149,7 @@ fn psql_reads_the_conninfo() {
 }
 
 #[test]
-fn a_pair_applies_settings_and_survives_a_stopped_standby() {
+fn a_pair_applies_settings_survives_a_stopped_standby_and_leaves_no_trace() {
     let base = base();
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let cluster = PrivateCluster::start(&Spec {
@@ -184,7 +184,13 @@ fn a_pair_applies_settings_and_survives_a_stopped_standby() {
     cluster.start_standby().unwrap();
     waiting.join().unwrap();
     wait_until("the standby has it", || connect(&standby).query("SELECT FROM t", &[]).is_ok());
+
+    let processes = processes(cluster.directory());
+    assert!(processes.all.len() > 10, "{processes:?}");
+    // A session, such as the watcher's, must not hold it up.
     cluster.stop().unwrap();
+    assert!(processes.all.iter().all(|pid| parent(*pid).is_none()), "all ended before stop did");
+    assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
 }
 
 #[test]
@@ -204,20 +210,6 @@ fn a_server_that_does_not_start_reports_why_and_leaves_nothing() {
     assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
 }
 
-#[test]
-fn stopping_leaves_no_trace() {
-    let base = base();
-    let spec = Spec { standby: true, base_dir: Some(base.path().into()), ..spec(INSTALLED) };
-    let cluster = PrivateCluster::start(&spec).unwrap();
-    let processes = processes(cluster.directory());
-    assert!(processes.all.len() > 10, "{processes:?}");
-    // A session must not hold it up.
-    let _session = connect(&cluster.primary_conninfo());
-    cluster.stop().unwrap();
-    assert!(processes.all.iter().all(|pid| parent(*pid).is_none()), "all ended before stop did");
-    assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
-}
-
 /// Not a test: what the tests below start and kill.
 #[test]
 #[ignore = "run by other tests as a process of its own"]
@@ -226,7 +218,7 @@ fn owner_process() {
     let major = env::var("PGIO_TEST_PG").ok().map(|v| v.parse::<VersionRequest>().unwrap());
     let cluster = PrivateCluster::start(&Spec {
         pg: major,
-        standby: true,
+        standby: env::var("PGIO_TEST_STANDBY").is_ok(),
         base_dir: Some(base.into()),
         ..Spec::new(env::var("PGIO_TEST_EXE").unwrap())
     })
@@ -242,10 +234,13 @@ struct OwnerProcess {
 
 impl OwnerProcess {
     /// In a process group of its own, as under a shell with job control.
-    fn start(base: &Path) -> Self {
+    fn start(base: &Path, standby: bool) -> Self {
         // If the tests run in the background, their children ignore Ctrl-C.
         let mut command = Command::new("env");
         command.arg("--default-signal=INT").arg(env::current_exe().unwrap());
+        if standby {
+            command.env("PGIO_TEST_STANDBY", "1");
+        }
         Self::run(command, &pgio_exe(), base)
     }
 
@@ -282,9 +277,9 @@ impl OwnerProcess {
 /// A kill -9, and Ctrl-C in a terminal, which reaches the whole process group.
 #[test]
 fn an_owner_that_is_killed_leaves_no_trace() {
-    for signal in [Signal::KILL, Signal::INT] {
+    for (signal, standby) in [(Signal::KILL, true), (Signal::INT, false)] {
         let base = base();
-        let owner = OwnerProcess::start(base.path());
+        let owner = OwnerProcess::start(base.path(), standby);
         let processes = processes(&owner.cluster);
         let cluster = owner.cluster.clone();
         // Ctrl-C must leave the servers to an owner that still has something to undo there.
@@ -301,7 +296,7 @@ fn an_owner_that_is_killed_leaves_no_trace() {
 #[test]
 fn with_the_supervisor_killed_too_the_servers_stop_and_the_next_start_cleans_up() {
     let base = base();
-    let owner = OwnerProcess::start(base.path());
+    let owner = OwnerProcess::start(base.path(), true);
     let processes = processes(&owner.cluster);
     let cluster = owner.cluster.clone();
     assert!(reap(base.path()).is_empty(), "a live cluster is not removed");
@@ -321,7 +316,7 @@ fn with_the_supervisor_killed_too_the_servers_stop_and_the_next_start_cleans_up(
 #[test]
 fn a_clean_up_waits_for_servers_that_are_still_stopping() {
     let base = base();
-    let owner = OwnerProcess::start(base.path());
+    let owner = OwnerProcess::start(base.path(), false);
     let processes = processes(&owner.cluster);
     kill(processes.supervisor);
     owner.signal(Signal::KILL);
@@ -364,17 +359,15 @@ fn links_that_the_server_user_plants_are_not_followed_by_root() {
         .current_dir("/")
         .spawn()
         .unwrap();
-    for standby in [false, true] {
-        fs::write(&victim, "precious").unwrap();
-        fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).unwrap();
-        let spec = Spec { standby, base_dir: Some(base.path().into()), ..spec(INSTALLED) };
-        let cluster = PrivateCluster::start(&spec).unwrap();
-        cluster.restart_primary().unwrap();
-        cluster.stop().unwrap();
-        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
-        let mode = fs::metadata(&victim).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-    }
+    fs::write(&victim, "precious").unwrap();
+    fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).unwrap();
+    let spec = Spec { standby: true, base_dir: Some(base.path().into()), ..spec(INSTALLED) };
+    let cluster = PrivateCluster::start(&spec).unwrap();
+    cluster.restart_primary().unwrap();
+    cluster.stop().unwrap();
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    let mode = fs::metadata(&victim).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
     attacker.kill().unwrap();
     attacker.wait().unwrap();
 }

@@ -57,8 +57,8 @@ fn after_kill_9_the_prior_lines_are_restored() {
         let line = auto_conf(&dsn, "wal_writer_delay");
         let dir = killed_in_mid_trial(&dsn);
 
-        let again = experiment(&dsn, "blocks = 1\nduration = \"100ms\"", "", &[("a", "")]);
-        dir.write("again.toml", &again);
+        let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
+        dir.write("again.toml", &experiment(&dsn, keys, "", &[("a", "")]));
         dir.pgio(&["compare", "again.toml"]).expect(6, &["pgio undo"]);
         for command in ["run", "setup", "destroy"] {
             dir.pgio(&[command, "--connect-string", &dsn]).expect(6, &["pgio undo"]);
