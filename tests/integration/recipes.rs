@@ -29,6 +29,15 @@ const RECIPES: [&str; 14] = [
     "ci-gate",
 ];
 
+/// [`SHORT`] for work that would take every processor from other tests.
+const MODEST: &[(&str, &str)] = &[
+    ("blocks", "1"),
+    ("warmup", "\"0s\""),
+    ("duration", "\"1s\""),
+    ("scale", "\"8M\""),
+    ("num_threads", "1"),
+];
+
 /// Without a data set.
 const BRIEF: &[(&str, &str)] = &[("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"300ms\"")];
 
@@ -229,9 +238,8 @@ fn wal_device() {
 
 #[test]
 fn background_work() {
-    let text = replace_keys(&recipe("background-work"), SHORT);
     // Counts of work in the background arrive once a second; a shorter window may contain none.
-    let (_dir, results) = compare(&text.replace("\"300ms\"", "\"1s\""), "");
+    let (_dir, results) = compare(&replace_keys(&recipe("background-work"), MODEST), "");
     let mut trials = stored(&results);
     // On a busy machine, counts of a whole window may be missing at first; such a trial is repeated.
     trials.retain(|trial| failed_checks(trial, "invalid").is_empty());
@@ -261,7 +269,7 @@ fn output(results: &Path, number: usize, name: &str) -> String {
 
 #[test]
 fn backup() {
-    let text = replace_keys(&recipe("backup"), SHORT).replace("\"300ms\"", "\"1s\"");
+    let text = replace_keys(&recipe("backup"), MODEST);
     // What it would say of its progress is on stderr.
     let text = text.replace("pg_dump --format", "pg_dump --verbose --format");
     let (_dir, results) = compare(&text, "");
@@ -291,8 +299,7 @@ fn backup() {
 
 #[test]
 fn replica_reads() {
-    let text = replace_keys(&recipe("replica-reads"), SHORT).replace("\"300ms\"", "\"1s\"");
-    let (_dir, results) = compare(&text, "");
+    let (_dir, results) = compare(&replace_keys(&recipe("replica-reads"), MODEST), "");
     let mut trials = stored(&results);
     trials.retain(|trial| failed_checks(trial, "invalid").is_empty());
     let quiet = ["on", "remote_apply", "remote_apply (A/A)"];

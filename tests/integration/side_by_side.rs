@@ -157,7 +157,6 @@ fn runs_of_other_users_exclude_each_other_by_the_server() {
         first.start(compare(&first, &first, &experiment(&dsn, LONG, "", &[("set", SET)])));
     running.wait_until("in the window", || active_sessions(&dsn) > 0);
     let changes = ["is at work in database test", "and changes the server: wait until it ends"];
-    run(&dsn, 6, &changes);
     // In another database, too.
     alone(&short(&other, "commit_delay = 1"), 6, &changes);
     alone(&short(&other, SET), 6, &changes);

@@ -143,7 +143,9 @@ fn leaves_a_frozen_server(cluster: &PrivateCluster, text: &str, engine: &str, si
 
 #[test]
 fn pgio_leaves_a_frozen_server_and_undoes_later() {
-    run_in_parallel(["window", "warm-up"], |part| {
+    let parts = ["window", "warm-up"];
+    let all = parts.into_iter().flat_map(|part| [(part, "server"), (part, "client")]);
+    run_in_parallel(all, |(part, engine)| {
         let cluster = cluster();
         let dsn = cluster.primary_conninfo();
         let text = match part {
@@ -154,7 +156,7 @@ fn pgio_leaves_a_frozen_server_and_undoes_later() {
                 text.replacen("warmup = \"0s\"\n", "", 1)
             }
         };
-        for (engine, signals) in [("server", 1), ("server", 2), ("client", 1), ("client", 2)] {
+        for signals in [1, 2] {
             leaves_a_frozen_server(&cluster, &text, engine, signals);
         }
     });

@@ -12,7 +12,7 @@ use pgio_tests::workdir::{alter_system, metric, show};
 
 const OLDEST: u32 = 13;
 
-const SINGLE: &[&str] = &["--work-unit", "1", "--update-work-unit", "1"];
+const SINGLE: &[&str] = &["--work-unit", "1", "--update-work-unit", "1", "--telemetry", "0"];
 
 fn count(trial: &Value, class: &str) -> f64 {
     trial["histograms"][class]["count"].as_f64().unwrap_or(0.0)
@@ -218,7 +218,7 @@ fn wider_updates_write_as_much_more_wal() {
     }
     db.load(1, "8M");
     let wal = |width: &str| {
-        let work = ["--work-loop", "5000", "--update-pct", "100", "--telemetry", "0"];
+        let work = ["--work-loop", "5000", "--update-pct", "100"];
         let arguments = [&work[..], SINGLE, &["--update-width", width], WITHOUT_FSYNC].concat();
         metric(&db.trial(&arguments), "wal_bytes_per_update")
     };
@@ -231,7 +231,7 @@ fn wider_updates_write_as_much_more_wal() {
 fn a_ramp_spreads_the_sessions_over_the_warm_up() {
     let db = TestDatabase::new(INSTALLED);
     db.load(1, "8M");
-    let arguments = ["run", "--json", "trial.json", "--telemetry", "0", "--num-threads", "4"];
+    let arguments = ["run", "--json", "trial.json", "--num-threads", "4"];
     let ramp = ["--warmup", "4", "--ramp", "3s", "--run-time", "1"];
     // They leave the processors to others.
     let rests = ["--think-pct", "100", "--think-min", "20ms", "--think-max", "20ms"];

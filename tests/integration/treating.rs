@@ -529,7 +529,7 @@ fn the_io_throttle_example_runs() {
         ("blocks = 8", format!("blocks = 1\nburn_in = false\n{}", tolerate(&[]))),
         ("aa = true", "aa = false".to_owned()),
         ("warmup = \"2s\"", "warmup = \"100ms\"".to_owned()),
-        ("duration = \"7s\"", "duration = \"1s\"".to_owned()),
+        ("duration = \"7s\"", "duration = \"500ms\"".to_owned()),
         ("scale = \"400M\"", "scale = \"16M\"".to_owned()),
         ("num_threads = 4", "num_threads = 1".to_owned()),
     ] {
