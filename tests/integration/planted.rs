@@ -336,7 +336,14 @@ fn what_others_made_for_a_workload_is_not_used() {
 }
 
 /// Code on a table of the data set is refused by name, whoever owns the table.
-fn code_on_a_table_is_refused(major: u32) {
+#[test]
+fn code_on_a_table_is_refused() {
+    for major in [OLDEST, INSTALLED] {
+        refuses_code_on_a_table(major);
+    }
+}
+
+fn refuses_code_on_a_table(major: u32) {
     let trap = Trap::set(major);
     trap.by_owner(ALARM);
     let dir = Workdir::new();
@@ -401,14 +408,4 @@ fn code_on_a_table_is_refused(major: u32) {
         0,
         &["event triggers of this database", ": seen"],
     );
-}
-
-#[test]
-fn code_on_a_table_is_refused_on_the_oldest() {
-    code_on_a_table_is_refused(OLDEST);
-}
-
-#[test]
-fn code_on_a_table_is_refused_on_the_installed() {
-    code_on_a_table_is_refused(INSTALLED);
 }

@@ -183,7 +183,7 @@ fn sampling_does_not_count_for_the_workloads_database() {
         let others = |telemetry: &str| {
             // The same number of visits on any machine. So many that the some 3,000 blocks which an
             // autovacuum worker of this database reads in one of the runs do not matter.
-            let arguments = ["--work-loop", "40000", "--work-unit", "10", "--telemetry", telemetry];
+            let arguments = ["--work-loop", "20000", "--work-unit", "10", "--telemetry", telemetry];
             let trial = db.trial(&arguments);
             assert_eq!(trial["telemetry"].is_null(), telemetry == "0");
             let hits = |when: &str| trial["database"][when]["blks_hit"].as_i64().unwrap();

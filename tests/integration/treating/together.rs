@@ -193,6 +193,9 @@ fn a_stop_while_applying_a_condition_undoes_it() {
         dir.start_compare(&experiment("blocks = 1\nduration = \"60s\"", &[("a", &command)]));
     running.wait_until("begun", || begun.exists());
     running.signal(Signal::INT);
+    let stderr = dir.path().join("stderr");
+    let is_seen = || fs::read_to_string(&stderr).unwrap().contains("press Ctrl-C again");
+    running.wait_until("the signal is seen", is_seen);
     fs::write(&go, "").unwrap();
     running.wait().expect(130, &["--resume"]);
     assert!(!value.exists() && dir.journals().is_empty());
