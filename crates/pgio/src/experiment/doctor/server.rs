@@ -442,11 +442,11 @@ fn check_clock(cost: Duration, track_io_timing: bool) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::application::Job;
+    use crate::experiment::doctor::Scope;
+    use crate::experiment::target::ConnectionKeys;
     use crate::pg::replication::Standby;
     use crate::pg::server::ConnectionLimit;
-    use crate::experiment::application::Job;
-    use crate::experiment::connection::ConnectionKeys;
-    use crate::experiment::doctor::Scope;
     use pgio_results::CheckVerdict::{Invalid, Ok as Fine, Warning};
 
     fn replication(names: &str, state: Option<&str>) -> Replication {
