@@ -52,13 +52,13 @@ pub(super) struct Args {
     /// Compare with this condition instead of the experiment's own baseline
     #[arg(long, value_name = "CONDITION")]
     baseline: Option<String>,
-    /// The margin: an effect smaller than this share does not matter; replaces the margin of the experiment
+    /// The margin: an effect smaller than this share does not matter; replaces that of the experiment
     #[arg(long, value_name = "SHARE")]
     matters: Option<MarginArg>,
     /// Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided
     #[arg(long)]
     gate: bool,
-    /// Exit with 8 if the runs are slower than the runs of --against by more than this share, such as
+    /// Exit with 8 if the runs are slower than those of --against by more than this share, such as
     /// slower:5%, changed:5% or commit_latency_p99:slower:10%; with 9 if that is undecided. May be repeated
     #[arg(long, value_name = "RULE", requires = "against")]
     fail_if: Vec<RuleArg>,
