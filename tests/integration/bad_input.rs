@@ -34,7 +34,8 @@ fn loaded() -> &'static TestDatabase {
 #[track_caller]
 fn unchanged(db: &TestDatabase, arguments: &[&str]) -> CommandResult {
     let before = db.relations();
-    let result = db.pgio(arguments);
+    let quick: &[&str] = if arguments[0] == "run" { &["--telemetry", "0"] } else { &[] };
+    let result = db.pgio(&[arguments, quick].concat());
     assert_eq!(db.relations(), before, "{result:?}");
     result
 }
@@ -88,7 +89,7 @@ fn run_refuses_more_sessions_than_role_or_database_may_have() {
         let few = db.new_role("few", "CONNECTION LIMIT 5");
         let (role, database) = (&few.user, &db.database);
         db.client().batch_execute(&format!("GRANT SELECT ON pgio1 TO {role}")).unwrap();
-        let run = ["run", "--run-time", "200ms", "--num-threads"];
+        let run = ["run", "--telemetry", "0", "--run-time", "200ms", "--num-threads"];
         let refused = |limit: &str| {
             few.pgio(&[&run[..], &["5"]].concat()).assert_refused(
                 REFUSED,
@@ -191,7 +192,8 @@ fn passwords_are_never_shown() {
     let encoded = "s3cr%3Aet%5Cword";
     db.write("pgio.conf", &format!("CONNECT_STRING=\"{}\"\nSCALE=8M\n", uri(encoded)));
     let setup = db.succeed(&["setup", "--no-space-check"]);
-    let run = db.succeed(&["run", "--run-time", "200ms", "--json", "trial.json"]);
+    let run =
+        db.succeed(&["run", "--telemetry", "0", "--run-time", "200ms", "--json", "trial.json"]);
     assert!(run.out.contains("Database connect string: "), "{run:?}");
     let destroy = db.succeed(&["destroy"]);
     let shown = format!("{setup:?} {run:?} {destroy:?} {}", db.read("trial.json"));
@@ -226,7 +228,7 @@ fn setup_reports_a_disk_that_fills_up_while_loading() {
     role.succeed(&[&load[..], &["8M"]].concat());
     unchanged(&role, &[&load[..], &["64M"]].concat())
         .assert_refused(REFUSED, &["ran out of disk space at pgio1", "use a smaller SCALE"]);
-    role.succeed(&["run", "--run-time", "200ms"]);
+    role.succeed(&["run", "--telemetry", "0", "--run-time", "200ms"]);
     role.succeed(&["destroy"]);
     // Two of the tables have room, and are removed with the others.
     let four = [&load[..], &["8M", "--num-schemas", "4"]].concat();
@@ -254,7 +256,7 @@ fn run_refuses_unwritable_result_paths_and_writes_to_pipes() {
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let reading = pipe.clone();
     let reader = thread::spawn(move || fs::read_to_string(reading).unwrap());
-    db.succeed(&["run", "--run-time", "200ms", "--json", "pipe"]);
+    db.succeed(&["run", "--telemetry", "0", "--run-time", "200ms", "--json", "pipe"]);
     assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
     assert!(reader.join().unwrap().contains("pgio.trial/1"));
 }
