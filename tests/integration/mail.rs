@@ -135,7 +135,13 @@ fn the_example_of_ext4() {
     device.format();
     let point = device.mount();
     let dovecot = Dovecot::start_in(&point, None);
-    let short = [("blocks", "1"), ("warmup", "\"100ms\""), ("duration", "\"400ms\"")];
+    let short = [
+        ("blocks", "1"),
+        ("warmup", "\"100ms\""),
+        ("duration", "\"400ms\""),
+        ("threads", "3"),
+        ("message_size", "\"3K\""),
+    ];
     let text = examples::bare(&examples::example("mail-ext4.toml"));
     let text = examples::replace_keys(&text, &short)
         .replace("/srv/mail", point.to_str().unwrap())
