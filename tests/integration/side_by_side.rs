@@ -112,31 +112,37 @@ fn sessions_alone_do_not_block_other_runs() {
     running.kill();
 }
 
-/// Each with a state directory of its own, as other OS users have.
+fn short(dsn: &str, set: &str) -> String {
+    experiment(dsn, SHORT, "", &[("a", ""), ("b", set)])
+}
+
+/// With a state directory of its own, as other OS users have.
+#[track_caller]
+fn alone(text: &str, code: i32, expected: &[&str]) {
+    let dir = Workdir::new();
+    dir.compare(text).expect(code, expected);
+    assert_eq!(dir.out().exists(), code == 0);
+}
+
+#[track_caller]
+fn run(dsn: &str, code: i32, expected: &[&str]) {
+    let run = ["run", "--connect-string", dsn, "--run-time", "300ms"];
+    Workdir::new().pgio(&run).expect(code, expected);
+}
+
+#[track_caller]
+fn setup(dsn: &str, code: i32, expected: &[&str]) {
+    let setup = ["setup", "--scale", "1024", "--create-base-table=false", "--connect-string", dsn];
+    Workdir::new().pgio(&setup).expect(code, expected);
+}
+
 #[test]
-fn runs_of_other_users_exclude_each_other_by_the_server() {
+fn a_run_of_another_user_takes_its_database_and_its_server_from_who_changes_it() {
     let server = cluster();
     let (dsn, other) = (fresh_database(&server), fresh_database(&server));
-    let short = |dsn: &str, set: &str| experiment(dsn, SHORT, "", &[("a", ""), ("b", set)]);
-    let alone = |text: &str, code: i32, expected: &[&str]| {
-        let dir = Workdir::new();
-        dir.compare(text).expect(code, expected);
-        assert_eq!(dir.out().exists(), code == 0);
-    };
-    let run = |dsn: &str, code: i32, expected: &[&str]| {
-        let dir = Workdir::new();
-        dir.pgio(&["run", "--connect-string", dsn, "--run-time", "300ms"]).expect(code, expected);
-    };
-    let setup = |dsn: &str, code: i32, expected: &[&str]| {
-        let setup = ["setup", "--scale", "1024", "--create-base-table", "false"];
-        let dir = Workdir::new();
-        dir.pgio(&[&setup[..], &["--connect-string", dsn]].concat()).expect(code, expected);
-    };
     for dsn in [&dsn, &other] {
         setup(dsn, 0, &[]);
     }
-
-    // The first changes nothing: its database is taken, and its server for who changes it.
     let first = Workdir::new();
     let text = experiment(&dsn, LONG, "", &[("a", "synchronous_commit = \"local\"")]);
     let mut running = first.start_compare(&text);
@@ -150,14 +156,18 @@ fn runs_of_other_users_exclude_each_other_by_the_server() {
     // What a killed run leaves is not in the way.
     running.kill();
     alone(&short(&dsn, "commit_delay = 1"), 0, &[]);
+}
 
-    // The first changes the server.
+#[test]
+fn a_run_of_another_user_that_changes_the_server_takes_all_of_it() {
+    let server = cluster();
+    let (dsn, other) = (fresh_database(&server), fresh_database(&server));
+    setup(&other, 0, &[]);
     let first = Workdir::new();
     let mut running =
         first.start(compare(&first, &first, &experiment(&dsn, LONG, "", &[("set", SET)])));
     running.wait_until("in the window", || active_sessions(&dsn) > 0);
     let changes = ["is at work in database test", "and changes the server: wait until it ends"];
-    // In another database, too.
     alone(&short(&other, "commit_delay = 1"), 6, &changes);
     alone(&short(&other, SET), 6, &changes);
     run(&other, 6, &changes);
@@ -165,8 +175,11 @@ fn runs_of_other_users_exclude_each_other_by_the_server() {
     assert!(running.is_running());
     running.signal(Signal::INT);
     running.wait().expect(130, &[]);
+}
 
-    // Two that start at the same moment never run both.
+#[test]
+fn two_that_start_at_the_same_moment_never_run_both() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
     for _ in 0..3 {
         let dirs = [Workdir::new(), Workdir::new()];
         let text = experiment(&dsn, LONG, "", &[("a", "")]);
@@ -198,9 +211,7 @@ fn work_of_others_on_the_server_is_foreign_load() {
     }
     assert!(pgbench(&["-i", "-s", "1", "-q"]).status().unwrap().success());
     let dir = Workdir::new();
-    let setup =
-        ["setup", "--connect-string", &dsn, "--scale", "1024", "--create-base-table", "false"];
-    dir.pgio(&setup).expect(0, &[]);
+    setup(&dsn, 0, &[]);
     let trial = || -> Value {
         let run = ["run", "--connect-string", &dsn, "--run-time", "2s", "--json", "trial.json"];
         dir.pgio(&run).expect(0, &[]);
