@@ -116,6 +116,25 @@ fn a_former_primary_is_not_started_beside_a_promoted_standby() {
     assert_eq!(show(&old, "max_connections"), "100");
 }
 
+#[test]
+fn a_crashed_server_with_a_standby_is_not_started() {
+    let (server, standby) = pair();
+    let (dsn, dir) = (server.dsn(), Workdir::new());
+    // The promoted standby is not in the list, or does not answer when it is asked.
+    let target = format!("dsn = {dsn:?}\ncontrol = \"pg_ctl\"\nhost = \"local\"");
+    let text = experiment_on(&target, &long(), "", &[("b", "max_connections = 50")]);
+    let mut running = dir.start_compare(&text);
+    running
+        .wait_until("in the window", || shows(&dsn, "max_connections", "50") && is_at_work(&dsn));
+    standby.promote();
+    server.crash();
+    running.wait().expect(6, &["one of which may have been promoted since", "pgio undo"]);
+    assert_eq!(server.process(), None);
+    server.start_again("");
+    dir.pgio(&["undo"]).expect(0, &["Restored max_connections: absent"]);
+    assert_eq!(show(&dsn, "max_connections"), "100");
+}
+
 /// An experiment with one condition on the server, which pgio may not restart.
 fn experiment_of(server: &Managed, keys: &str, condition: &str) -> String {
     let target = format!("dsn = {:?}\nhost = \"local\"", server.dsn());

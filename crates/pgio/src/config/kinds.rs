@@ -4,7 +4,7 @@
 //! matching on kinds. The code of each kind is in `workload`, and `experiment::application::workloads` has the one
 //! table that leads from a kind to its code.
 //!
-//! To add a kind, add one record below; the compiler names the table that needs a line for it.
+//! To add a kind, begin with one record below; ARCHITECTURE.md lists the other places.
 
 /// What follows from the kind alone.
 #[derive(Debug)]

@@ -44,14 +44,19 @@ pub struct Target {
     pub node: ServerNode,
     /// Known changes of its conditions that survive a kill.
     pub touches: BTreeSet<Resource>,
+    /// The standbys that streamed from it when a condition was put in force; none once pgio itself stopped it.
+    pub standbys: Vec<String>,
 }
 
 impl Target {
     /// What a new session of it is compared with.
     pub(super) fn changed(&self) -> ChangedServer {
-        let (touched, node) = (vec![self.identity.clone()], self.node.clone());
-        // A run starts again what it stopped a moment ago, whatever follows the server.
-        ChangedServer { touched, node, ..ChangedServer::default() }
+        ChangedServer {
+            touched: vec![self.identity.clone()],
+            node: self.node.clone(),
+            standbys: self.standbys.clone(),
+            accepts_any_timeline: false,
+        }
     }
 
     /// Refuses other runs, also those that began while it was without an admin session. Returns those that may go on.

@@ -411,7 +411,10 @@ impl Context<'_> {
     /// The step that starts it again must be in the journal already.
     pub fn stop_server(&mut self, what: &str) -> Result<(), TreatmentError> {
         self.streaming = self.streaming();
-        self.control(what)?.stop().map_err(TreatmentError::Restart)
+        self.control(what)?.stop().map_err(TreatmentError::Restart)?;
+        // What stopped it starts it again, whatever follows it.
+        self.changed.standbys.clear();
+        Ok(())
     }
 
     /// Returns when the server answers, through a new session, and its standbys are connected again.
@@ -446,7 +449,7 @@ impl Context<'_> {
         self.start_server(what)
     }
 
-    /// Starts the server for an undo: a run that was killed during a restart left it down.
+    /// Starts the server for an undo: a run that was killed or failed during a restart left it down.
     pub fn ensure_running(&mut self) -> Result<(), TreatmentError> {
         match self.admin().map(drop) {
             // Another server answers, such as a promoted standby: do not start the former primary beside it.
@@ -460,7 +463,7 @@ impl Context<'_> {
         }
     }
 
-    /// Starts a server that a killed run left stopped, unless a standby may have replaced it.
+    /// Starts a server that is down, unless a standby may have replaced it.
     pub fn start_stopped_server(&mut self) -> Result<(), TreatmentError> {
         match self.changed.start_refusal() {
             Some(why) => Err(TreatmentError::Refused(why)),

@@ -78,15 +78,15 @@ pub struct ChangedServer {
     /// What the run changed, with the server among it; empty if unknown.
     pub touched: Vec<Resource>,
     pub node: ServerNode,
-    /// The standbys that streamed from it, for an undo.
+    /// The standbys that streamed from it; empty if pgio itself stopped it and starts it again.
     pub standbys: Vec<String>,
     /// Whether to accept a node on another timeline (`pgio undo --restore`).
     pub accepts_any_timeline: bool,
 }
 
 impl ChangedServer {
-    /// Why a server that a killed run left stopped must not be started: one of its standbys may be the primary
-    /// by now, and the two would diverge.
+    /// Why a server that is down must not be started: one of its standbys may be the primary by now, and the two
+    /// would diverge.
     pub fn start_refusal(&self) -> Option<String> {
         if self.standbys.is_empty() || self.accepts_any_timeline {
             return None;

@@ -265,6 +265,7 @@ pub(super) fn open_target(
         identity: Resource::server(&identity),
         node: ServerNode::read(&mut admin),
         touches: BTreeSet::new(),
+        standbys: Vec::new(),
         params: target.params.clone(),
         control: control.transpose()?,
         sources,

@@ -24,7 +24,7 @@ impl Live<'_> {
         let target = self.targets.get_mut(name).expect("conditions name known targets");
         let mut control = Controlled::new(target);
         let private = target.cluster.is_some();
-        let standbys = match target.control {
+        target.standbys = match target.control {
             Some(_) => replication::streaming(&mut target.admin),
             None => Vec::new(),
         };
@@ -40,7 +40,7 @@ impl Live<'_> {
             experiment: self.results.experiment.clone(),
             touches: target.touches.iter().cloned().collect(),
             node: if private { ServerNode::default() } else { target.node.clone() },
-            standbys,
+            standbys: target.standbys.clone(),
         };
         let mut context = context(target, &mut control, &self.hosts, &self.stop);
         let (prepared, journal, in_force) = if is_first {
@@ -51,11 +51,17 @@ impl Live<'_> {
         };
         let turned = journal.set_target(undo_target).map_err(TreatmentError::from);
         let put = |()| treatment::put_in_force(prepared, &mut context, journal, in_force);
-        turned.and_then(put).map_err(|source| LiveError::Treatment {
+        let forced = turned.and_then(put);
+        let is_renewed = context.is_renewed;
+        if Controlled::left_it_down(control.as_ref()) {
+            // The undo starts it again, whatever followed it.
+            target.standbys.clear();
+        }
+        forced.map_err(|source| LiveError::Treatment {
             condition: self.results.cells[cell].title.clone(),
             source: Box::new(source),
         })?;
-        if context.is_renewed || Controlled::was_restarted(control.as_ref()) {
+        if is_renewed || Controlled::was_restarted(control.as_ref()) {
             return renew_session(target, &self.run_id);
         }
         // The previous trial may have had a tablespace.
