@@ -3,6 +3,8 @@
 // clippy.toml excuses only the test functions, not what they call.
 #![allow(clippy::unwrap_used)]
 
+#[path = "demo.rs"]
+mod demo;
 #[allow(dead_code)]
 #[path = "integration/disk.rs"]
 mod disk;

@@ -23,7 +23,6 @@ mod connecting_tls;
 mod controlling;
 mod controlling_undo;
 mod cut_off;
-mod demo_cmd;
 mod device_cmd;
 mod disk;
 mod doctor_cmd;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::process::{Signal, geteuid};
 use serde_json::Value;
 
+use super::alone;
 use pgio_tests::fixture::{INSTALLED, NEWEST, copy_program, pgio_exe};
 use pgio_tests::timing::run_in_parallel;
 use pgio_tests::workdir::{Running, Workdir, wait_until};
@@ -117,8 +118,7 @@ fn check_results(dir: &Workdir, out: &Path, blocks: usize) -> Value {
     let comparisons = commit["comparisons"].as_array().unwrap();
     let on = comparisons.iter().find(|c| c["condition"] == "on" && c["primary"] == true).unwrap();
     assert_eq!(on["metric"], "commits_per_second");
-    // The verdict needs a machine that does nothing else, and other tests run beside this one; the
-    // estimate, about one half, does not.
+    // About one half. Three blocks give no verdict.
     assert!(on["ratio"].as_f64().unwrap() < 1.0, "{on}");
     // However busy the machine is, commits wait for the standby under `on` alone.
     let waited = |name: &str| {
@@ -133,7 +133,7 @@ fn check_results(dir: &Workdir, out: &Path, blocks: usize) -> Value {
     commit
 }
 
-/// Time limit of a whole demo, which takes longer in parallel with other tests.
+/// Time limit of a whole demo.
 const DEMO_TIMEOUT: Duration = Duration::from_secs(400);
 
 const EXPECTED_OUTPUT: &[&str] =
@@ -142,6 +142,7 @@ const EXPECTED_OUTPUT: &[&str] =
 /// As `nobody` where the tests run as root, whose demos are those that are interrupted.
 #[test]
 fn the_demo_finds_the_cost_without_privileges_and_leaves_only_its_results() {
+    let _alone = alone();
     let dir = Workdir::new();
     let version = NEWEST.to_string();
     // A directory that `nobody` can use: cargo's target may be below root's home.
@@ -178,6 +179,7 @@ fn the_demo_finds_the_cost_without_privileges_and_leaves_only_its_results() {
 
 #[test]
 fn an_interrupted_demo_leaves_nothing() {
+    let _alone = alone();
     run_in_parallel([Signal::INT, Signal::KILL], interrupt_demo);
 }
 
