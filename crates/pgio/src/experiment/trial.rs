@@ -340,7 +340,7 @@ impl Request<'_> {
             control: None,
             private: self.private,
             layout: Layout::default(),
-            streaming: Vec::new(),
+            streaming: None,
             is_renewed: false,
             stop: self.stop.clone(),
         };

@@ -228,7 +228,7 @@ pub fn undo_journal(
         control: control.as_deref_mut().map(|c| c as &mut dyn Control),
         private: target.private,
         layout: Layout::default(),
-        streaming: Vec::new(),
+        streaming: None,
         is_renewed: false,
         // A signal may end the process here; remaining steps stay in the journal.
         stop: Stop::new(),

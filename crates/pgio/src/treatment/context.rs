@@ -159,8 +159,8 @@ pub struct Context<'a> {
     pub private: bool,
     /// Filled while a condition is checked.
     pub layout: Layout,
-    /// The standbys that were connected when the server was stopped.
-    pub streaming: Vec<String>,
+    /// Present while the server is down because pgio stopped it: the standbys that were connected then.
+    pub streaming: Option<Vec<String>>,
     /// Checked by everything that waits for long.
     pub stop: Stop,
 }
@@ -410,25 +410,22 @@ impl Context<'_> {
 
     /// The step that starts it again must be in the journal already.
     pub fn stop_server(&mut self, what: &str) -> Result<(), TreatmentError> {
-        self.streaming = self.streaming();
-        self.control(what)?.stop().map_err(TreatmentError::Restart)?;
-        // What stopped it starts it again, whatever follows it.
-        self.changed.standbys.clear();
-        Ok(())
+        self.streaming = Some(self.streaming());
+        self.control(what)?.stop().map_err(TreatmentError::Restart)
     }
 
     /// Returns when the server answers, through a new session, and its standbys are connected again.
     pub fn start_server(&mut self, what: &str) -> Result<(), TreatmentError> {
         self.control(what)?.start().map_err(TreatmentError::Restart)?;
+        let wanted = self.streaming.take().unwrap_or_default();
         self.reconnect()?;
-        self.await_standbys();
+        self.await_standbys(&wanted);
         Ok(())
     }
 
     /// A standby tries again every `wal_retrieve_retry_interval`, by default 5 s. One that stays away is
     /// no error here: what needs it checks for it.
-    fn await_standbys(&mut self) {
-        let wanted = std::mem::take(&mut self.streaming);
+    fn await_standbys(&mut self, wanted: &[String]) {
         let deadline = Instant::now() + STANDBY_TIMEOUT;
         while !wanted.is_empty() && Instant::now() < deadline && !self.stop.requested() {
             let connected = self.streaming();
@@ -463,9 +460,10 @@ impl Context<'_> {
         }
     }
 
-    /// Starts a server that is down, unless a standby may have replaced it.
+    /// Starts a server that is down, unless a standby may have replaced it. What pgio stopped it starts again,
+    /// whatever follows it.
     pub fn start_stopped_server(&mut self) -> Result<(), TreatmentError> {
-        match self.changed.start_refusal() {
+        match self.changed.start_refusal().filter(|_| self.streaming.is_none()) {
             Some(why) => Err(TreatmentError::Refused(why)),
             None => self.start_server("to start a server that was left stopped"),
         }

@@ -78,7 +78,7 @@ pub struct ChangedServer {
     /// What the run changed, with the server among it; empty if unknown.
     pub touched: Vec<Resource>,
     pub node: ServerNode,
-    /// The standbys that streamed from it; empty if pgio itself stopped it and starts it again.
+    /// The standbys that streamed from it.
     pub standbys: Vec<String>,
     /// Whether to accept a node on another timeline (`pgio undo --restore`).
     pub accepts_any_timeline: bool,

@@ -84,7 +84,7 @@ fn in_context_with<T>(
         control: control.map(|control| control as &mut dyn Control),
         private: false,
         layout: Layout::default(),
-        streaming: Vec::new(),
+        streaming: None,
         is_renewed: false,
         stop: Stop::new(),
     };

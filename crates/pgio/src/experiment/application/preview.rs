@@ -176,7 +176,7 @@ fn planned_changes(
                 control: None,
                 private: false,
                 layout: Layout::default(),
-                streaming: Vec::new(),
+                streaming: None,
                 is_renewed: false,
                 stop: Stop::new(),
             };

@@ -264,7 +264,7 @@ fn check_conditions(
             control: control.as_mut().map(|control| control as &mut dyn Control),
             private: false,
             layout: Layout::default(),
-            streaming: Vec::new(),
+            streaming: None,
             is_renewed: false,
             stop: Stop::new(),
         };

@@ -53,8 +53,8 @@ impl Live<'_> {
         let put = |()| treatment::put_in_force(prepared, &mut context, journal, in_force);
         let forced = turned.and_then(put);
         let is_renewed = context.is_renewed;
-        if Controlled::left_it_down(control.as_ref()) {
-            // The undo starts it again, whatever followed it.
+        if context.streaming.is_some() {
+            // The undo has another context, and starts it again all the same.
             target.standbys.clear();
         }
         forced.map_err(|source| LiveError::Treatment {

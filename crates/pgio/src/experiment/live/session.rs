@@ -34,7 +34,7 @@ pub(super) fn context<'a>(
         private: target.cluster.is_some(),
         control: control.as_mut().map(|c| c as &mut dyn Control),
         layout: Layout::default(),
-        streaming: Vec::new(),
+        streaming: None,
         is_renewed: false,
         stop: stop.clone(),
     }
@@ -97,7 +97,6 @@ pub(super) fn refresh_storage(target: &mut Target) {
 pub(super) struct Controlled {
     control: Box<dyn Control>,
     restarted: bool,
-    stopped: bool,
 }
 
 impl Controlled {
@@ -108,30 +107,22 @@ impl Controlled {
             (None, Some(controller)) => Box::new(controller.clone()),
             (None, None) => return None,
         };
-        Some(Controlled { control, restarted: false, stopped: false })
+        Some(Controlled { control, restarted: false })
     }
 
     pub(super) fn was_restarted(this: Option<&Controlled>) -> bool {
         this.is_some_and(|controlled| controlled.restarted)
     }
-
-    /// Whether pgio stopped the server, and it is down since.
-    pub(super) fn left_it_down(this: Option<&Controlled>) -> bool {
-        this.is_some_and(|controlled| controlled.stopped)
-    }
 }
 
 impl Control for Controlled {
     fn stop(&mut self) -> Result<(), String> {
-        self.stopped = true;
         self.control.stop()
     }
 
     fn start(&mut self) -> Result<(), String> {
         self.restarted = true;
-        self.control.start()?;
-        self.stopped = false;
-        Ok(())
+        self.control.start()
     }
 
     fn line_while_down(&mut self, name: &str) -> Result<Line, String> {
