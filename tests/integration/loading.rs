@@ -93,7 +93,7 @@ fn tables(client: &mut Client) -> String {
     text(client, "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
 }
 
-/// Of more rows than one COPY statement takes.
+/// The tables have more rows than one COPY statement takes.
 #[test]
 fn the_tables_are_those_of_the_original() {
     let conninfo = database(NEWEST);

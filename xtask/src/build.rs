@@ -123,7 +123,7 @@ fn variable(target: &str) -> String {
 /// Where a program comes from that may be missing.
 const PACKAGES: [(&str, &str); 4] =
     [("git", "git"), ("ld.lld", "lld"), ("readelf", "binutils"), ("sha256sum", "coreutils")];
-/// Of other versions these make other bytes; the third is for `cargo install`.
+/// Other versions of these programs make other bytes; the third word is for `cargo install`.
 const PINNED: [(&str, &str, &str); 3] = [
     ("cargo-about", "0.9.3", " --features cli"),
     ("cargo-deb", "3.8.0", ""),

@@ -323,8 +323,8 @@ mod tests {
         }
     }
 
-    /// Of 30 values, around one level and around two: 0 for independent ones; an autoregressive process is found
-    /// smaller than it is.
+    /// The estimate from 30 values, around one level and around two, is 0 for independent values, and too small for an
+    /// autoregressive process.
     #[test]
     fn the_autocorrelation_within_levels_is_not_that_of_a_step() {
         let mut rng = SplitMix64::new(12);

@@ -1,6 +1,6 @@
 //! The workload `mail` with servers that do not keep to what is expected: what a trial records, and what its checks say.
 //!
-//! Of PostgreSQL a window of mail asks only the time. Dovecot, and what a kill leaves, are tested by the program.
+//! A window of mail asks PostgreSQL only for the time. The integration tests have Dovecot and kills.
 
 use std::collections::BTreeMap;
 use std::fs;
