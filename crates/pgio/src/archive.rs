@@ -19,6 +19,7 @@ use pgio_connect::{Client, ConnectError, Row, Transaction};
 use pgio_report::analysis::history::{Run, RunCondition};
 use serde::de::DeserializeOwned;
 
+use crate::exit_code::{FAILED, HasExitCode, REFUSED};
 use crate::pg::session::Untrusted;
 
 pub use self::record::Record;
@@ -80,6 +81,26 @@ pub enum ArchiveError {
     Record { run_id: String, source: serde_json::Error },
     #[error("the results database: {doing} failed")]
     Postgres { doing: String, source: pgio_connect::Error },
+}
+
+impl HasExitCode for ArchiveError {
+    fn code(&self) -> u8 {
+        match self {
+            ArchiveError::Connect(source) => source.code(),
+            ArchiveError::Postgres { .. } => FAILED,
+            ArchiveError::Newer { .. }
+            | ArchiveError::Missing { .. }
+            | ArchiveError::NotOurs { .. }
+            | ArchiveError::OtherOwner { .. }
+            | ArchiveError::Untrusted(_)
+            | ArchiveError::NoCreate { .. }
+            | ArchiveError::NoUsage { .. }
+            | ArchiveError::NoPrivilege { .. }
+            | ArchiveError::Upgrade { .. }
+            | ArchiveError::OtherExperiment { .. }
+            | ArchiveError::Record { .. } => REFUSED,
+        }
+    }
 }
 
 impl From<pgio_connect::Error> for ArchiveError {

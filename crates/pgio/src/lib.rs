@@ -6,7 +6,7 @@
 //!
 //! | level | modules |
 //! |---|---|
-//! | 0 | [`rng`] |
+//! | 0 | [`rng`]; [`exit_code`]: which error ends the program how |
 //! | 1 | [`config`]: pgio.conf and experiment files, parsed |
 //! | 2 | [`host`]: processes, /proc and storage |
 //! | 3 | [`pg`]: PostgreSQL |
@@ -27,6 +27,7 @@ macro_rules! cases {
     ($($input:expr => $expected:expr;)*) => { [$(($input, $expected)),*] };
 }
 
+pub mod exit_code;
 pub mod rng;
 
 pub mod config;

@@ -20,12 +20,14 @@ pub mod drivers;
 mod error;
 pub mod mail;
 mod mail_pool;
+mod output;
 mod participants;
 mod phase;
 mod pool;
 mod prepare;
 mod room;
 mod session;
+mod shared;
 mod slice;
 pub mod slob;
 mod sql;
@@ -46,18 +48,22 @@ pub use self::participants::{Counted, Progress, WindowEvent, WindowOutcome};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 pub use command::Command;
-use coordinator::Drivers;
 pub use device::Device;
 pub use error::EngineError;
 pub use mail::Mail;
-pub use participants::{DriverShare, Generator, Participants, Setup};
+pub use output::{Output, ProgramOutput};
+pub use participants::{Generator, Participants, SessionShare, Setup};
 use pgio_connect::ConnectParams;
 use pgio_results::model::{Check, DatasetInfo, WorkloadInfo};
 pub use pool::SessionPool;
 pub use room::{NeededSessions, wait_for_declared_room, wait_for_room};
+pub use shared::{Coordinator, PartKind};
 pub use slice::Totals;
 pub use weave::{WeavePlan, WovenCondition, WovenFailure, WovenOutcome};
 pub use window::SHORTEST_PASS;
+
+/// The kinds of work that processes can share.
+pub const PART_KINDS: &[PartKind] = &[client::PART, command::PART, device::PART, mail::PART];
 
 /// What one session is prepared with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,7 +147,7 @@ pub trait Workload: Send + Sync {
         Some(self.connections())
     }
     /// Refuses drivers whose hosts lack what the work needs there.
-    fn check_drivers(&self, _drivers: &Drivers, _stop: &Stop) -> Result<(), EngineError> {
+    fn check_drivers(&self, _drivers: &dyn Coordinator, _stop: &Stop) -> Result<(), EngineError> {
         Ok(())
     }
     /// Prepares all participants for their window, or none.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::exit::{Failure, Outcome, USAGE};
 use super::signals;
+use crate::workload::PART_KINDS;
 use crate::workload::driver::serve;
 use crate::workload::drivers::{RANKS_VARIABLE, SLURM_RANK_VARIABLE};
 use pgio_link::{COORDINATOR_VARIABLE, TOKEN_VARIABLE, Token};
@@ -47,7 +48,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     })?;
     let rank = rank_from_environment(|name| env::var(name).ok()).map_err(refused)?;
     let stop = signals::stop_on_signals()?;
-    serve(coordinator, &token, rank, Duration::from_secs(args.within), &stop)?;
+    let within = Duration::from_secs(args.within);
+    serve(coordinator, &token, rank, within, PART_KINDS, &stop)?;
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use super::keys::{Layer, Use, required};
 use super::kinds::WorkloadKind;
 use super::slob;
 use super::value::{ConnectString, Decimal, DeviceTest, DeviceTests};
+use crate::exit_code::{HasExitCode, USAGE};
 use pgio_results::units::layout::WIDEST_UPDATED;
 use pgio_results::units::{BLOCK_BYTES, Layout, Scale};
 
@@ -239,6 +240,12 @@ pub enum ResolveError {
     FewerSessionsThanTables { sessions: u32, tables: u32 },
     #[error("ARRIVALS requires RATE; set RATE or remove ARRIVALS")]
     ArrivalsWithoutRate,
+}
+
+impl HasExitCode for ResolveError {
+    fn code(&self) -> u8 {
+        USAGE
+    }
 }
 
 /// Keys that are valid by themselves but contradict each other.

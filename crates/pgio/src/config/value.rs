@@ -3,6 +3,7 @@
 //! [`super::keys`] assigns a kind to each key. Next: `kind` for ranges and names, `from_text` for the
 //! parsers, `mail` for the values of the workload `mail`.
 
+use crate::exit_code::{HasExitCode, USAGE};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -377,6 +378,12 @@ pub struct ConfigError {
     /// Absent if the line is not a key with a value.
     pub key: Option<String>,
     pub message: String,
+}
+
+impl HasExitCode for ConfigError {
+    fn code(&self) -> u8 {
+        USAGE
+    }
 }
 
 fn prefix(key: Option<&str>) -> String {

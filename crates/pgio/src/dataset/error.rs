@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use pgio_connect::SqlState;
 
+use crate::exit_code::{CONNECT, FAILED, HasExitCode, INTERRUPTED, REFUSED};
 use crate::pg::session::Untrusted;
 use crate::pg::words;
 use pgio_results::units::human;
@@ -125,6 +126,49 @@ pub enum DatasetError {
     NotRecreatable { name: String, why: String },
     #[error("cannot {doing}")]
     Postgres { doing: String, source: pgio_connect::Error },
+}
+
+impl HasExitCode for DatasetError {
+    fn code(&self) -> u8 {
+        match self {
+            DatasetError::Stopped { .. } => INTERRUPTED,
+            DatasetError::Connect(_) => CONNECT,
+            DatasetError::Incomplete { .. } => FAILED,
+            DatasetError::NoSchema
+            | DatasetError::NotOurs { .. }
+            | DatasetError::NotOwner { .. }
+            | DatasetError::Untrusted(_)
+            | DatasetError::NoCreate { .. }
+            | DatasetError::NoTablespace(_)
+            | DatasetError::TablespacePrivilege { .. }
+            | DatasetError::BlockSize(_)
+            | DatasetError::ReadOnly
+            | DatasetError::Busy
+            | DatasetError::NoSpace { .. }
+            | DatasetError::UnknownSpace { .. }
+            | DatasetError::Removed(_)
+            | DatasetError::NotRemoved { .. }
+            | DatasetError::DiskFull { .. }
+            | DatasetError::InUse { .. }
+            | DatasetError::Canceled { .. }
+            | DatasetError::Privilege { .. }
+            | DatasetError::DependedOn { .. }
+            | DatasetError::Layout { .. }
+            | DatasetError::MissingRows { .. }
+            | DatasetError::NoDataset
+            | DatasetError::Missing { .. }
+            | DatasetError::Mixed { .. }
+            | DatasetError::TooSmall { .. }
+            | DatasetError::Differs { .. }
+            | DatasetError::Altered { .. }
+            | DatasetError::NoScanTable
+            | DatasetError::Damaged { .. }
+            | DatasetError::NoIndex { .. }
+            | DatasetError::Version { .. }
+            | DatasetError::NotRecreatable { .. }
+            | DatasetError::Postgres { .. } => REFUSED,
+        }
+    }
 }
 
 /// Returns the alternative to a load: fewer tables, if the first ones exist.

@@ -9,6 +9,7 @@ use pgio_results::Warning;
 use super::live::LiveError;
 use super::state::{self, StateError};
 use crate::dataset;
+use crate::exit_code::HasExitCode;
 use crate::pg::leftovers::{self, LiveRun};
 use crate::pg::server::{self, Server, ServerError};
 use crate::pg::session;
@@ -128,6 +129,15 @@ pub enum ConflictError {
     State(#[from] StateError),
     #[error(transparent)]
     Journal(#[from] JournalError),
+}
+
+impl HasExitCode for ConflictError {
+    fn code(&self) -> u8 {
+        match self {
+            ConflictError::State(source) => source.code(),
+            ConflictError::Journal(source) => source.code(),
+        }
+    }
 }
 
 /// An interrupted run whose changes do not affect this one.

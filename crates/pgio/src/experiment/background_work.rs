@@ -13,7 +13,7 @@ use crate::experiment::trial::metrics_of;
 use crate::host::stop::Stop;
 use crate::pg::words;
 use crate::rng::derive;
-use crate::workload::command::Output;
+use crate::workload::Output;
 use crate::workload::{
     EngineError, Generator, Progress, Setup, WindowEvent, WindowOutcome, Workload,
 };

@@ -8,6 +8,7 @@
 
 use super::state::{self, StateError};
 use super::undo::{self, UndoError, UndoEvent};
+use crate::exit_code::HasExitCode;
 use crate::host::Host;
 use crate::treatment::ballast::huge_pages;
 use crate::treatment::ballast::memory::Memory;
@@ -27,6 +28,17 @@ pub enum BallastError {
     /// No ballast is held now.
     #[error("the previous ballast was released")]
     AfterRelease(#[source] TreatmentError),
+}
+
+impl HasExitCode for BallastError {
+    fn code(&self) -> u8 {
+        match self {
+            BallastError::State(source) => source.code(),
+            BallastError::Journal(source) => source.code(),
+            BallastError::Treatment(source) | BallastError::AfterRelease(source) => source.code(),
+            BallastError::Undo(source) => source.code(),
+        }
+    }
 }
 
 /// An event of taking or releasing a ballast, for the caller to show.

@@ -32,6 +32,7 @@ use super::target::{ResetPlan, Target};
 use super::trial::{self, Request, WovenBlock};
 use crate::config::experiment::HostSpec;
 use crate::dataset::DatasetError;
+use crate::exit_code::{CONNECT, FILES, HasExitCode, REFUSED, TRIAL, UNFINISHED};
 use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::leftovers::LiveRun;
@@ -389,6 +390,30 @@ pub enum LiveError {
     Dataset(#[from] DatasetError),
     #[error("cannot prepare the server")]
     Postgres(#[from] pgio_connect::Error),
+}
+
+impl HasExitCode for LiveError {
+    fn code(&self) -> u8 {
+        match self {
+            LiveError::Treatment { source, .. } | LiveError::OtherServer(source) => source.code(),
+            LiveError::Store(_) => FILES,
+            LiveError::Connect(source) => source.code(),
+            LiveError::ConnectionLost(_) => CONNECT,
+            LiveError::OtherRuns(runs) if runs.iter().any(|run| run.changes_server) => UNFINISHED,
+            LiveError::OtherRuns(_) => REFUSED,
+            LiveError::StoredSlice => FILES,
+            LiveError::Server(_)
+            | LiveError::OtherVersion { .. }
+            | LiveError::Cycles { .. }
+            | LiveError::Joint { .. }
+            | LiveError::Weave(_)
+            | LiveError::ShortSlices(_) => REFUSED,
+            LiveError::Engine(source) => source.code(),
+            LiveError::Settings { source, .. } | LiveError::Room { source, .. } => source.code(),
+            LiveError::Dataset(source) => source.code(),
+            LiveError::Postgres(_) => TRIAL,
+        }
+    }
 }
 
 fn listed(runs: &[LiveRun]) -> String {

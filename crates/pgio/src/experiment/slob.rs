@@ -9,6 +9,7 @@ use crate::config::{Layer, LoadSettings, ResolveError, SlobSettings};
 use crate::dataset::{
     self, DatasetError, LoadEvent, LoadSpec, LoadSummary, Mark, SpaceCheck, verify,
 };
+use crate::exit_code::HasExitCode;
 use crate::host::stop::Stop;
 use crate::pg::session;
 use crate::pg::words::Shown;
@@ -27,6 +28,16 @@ pub enum SlobError {
     Resolve(#[from] ResolveError),
     #[error(transparent)]
     Engine(#[from] EngineError),
+}
+
+impl HasExitCode for SlobError {
+    fn code(&self) -> u8 {
+        match self {
+            SlobError::Dataset(source) => source.code(),
+            SlobError::Resolve(source) => source.code(),
+            SlobError::Engine(source) => source.code(),
+        }
+    }
 }
 
 /// Returns the spec of a load; its seed is drawn if none is given.

@@ -16,6 +16,7 @@ use jiff::{Timestamp, Zoned};
 use rustix::fs::Access;
 
 use crate::config::value;
+use crate::exit_code::{FILES, HasExitCode, REFUSED};
 use crate::host::lock::{LockError, LockFile};
 use crate::host::own_dir::{DirMode, OwnDir, OwnDirError};
 use crate::rng::SplitMix64;
@@ -34,6 +35,16 @@ pub enum StateError {
     Find { dir: PathBuf, source: io::Error },
     #[error("cannot lock {}", dir.display())]
     Lock { dir: PathBuf, source: LockError },
+}
+
+impl HasExitCode for StateError {
+    fn code(&self) -> u8 {
+        match self {
+            StateError::NoHome => REFUSED,
+            StateError::Directory(source) => source.code(),
+            StateError::InUse { .. } | StateError::Find { .. } | StateError::Lock { .. } => FILES,
+        }
+    }
 }
 
 const ROOT_STATE_DIR: &str = "/var/lib/pgio";

@@ -36,8 +36,8 @@ use crate::pg::server::Server;
 use crate::pg::words;
 use crate::telemetry::{Recorder, TelemetrySources};
 use crate::treatment::{AdminSession, ChangedServer, Context, InForce, Layout};
+use crate::workload::ProgramOutput;
 use crate::workload::clock::Opener;
-use crate::workload::command::ProgramOutput;
 use crate::workload::coordinator::lost_driver_check;
 use crate::workload::{
     EngineError, Generator, Participants, Progress, Setup, WindowEvent, WindowOutcome, Workload,

@@ -17,6 +17,7 @@ use super::clusters::{self, Abandoned};
 use super::state::{self, StateError};
 use super::target;
 use crate::config::ConnectString;
+use crate::exit_code::{HasExitCode, UNFINISHED, USAGE};
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, Machine};
 use crate::pg::control::Controller;
@@ -63,6 +64,22 @@ pub enum UndoError {
         directory.display()
     )]
     Cluster { directory: PathBuf },
+}
+
+impl HasExitCode for UndoError {
+    fn code(&self) -> u8 {
+        match self {
+            UndoError::State(source) => source.code(),
+            UndoError::Journal(source) => source.code(),
+            UndoError::Connect(source) => source.code(),
+            UndoError::NoSuchRun { .. } | UndoError::Ambiguous(..) => USAGE,
+            UndoError::StillRunning(_)
+            | UndoError::Unwritten(_)
+            | UndoError::Unresolved(_)
+            | UndoError::ChangesRemain { .. }
+            | UndoError::Cluster { .. } => UNFINISHED,
+        }
+    }
 }
 
 /// An event of an undo, for the caller to show.

@@ -26,6 +26,7 @@ use rustix::process::{
 
 use super::command::refused;
 use super::machine::HostError;
+use crate::exit_code::{CONNECT, HasExitCode};
 
 pub use super::command::{CommandLine, Ids};
 
@@ -53,6 +54,12 @@ pub enum ExecError {
     TimedOut { command: String, limit: Duration },
     #[error(transparent)]
     Host(#[from] HostError),
+}
+
+impl HasExitCode for ExecError {
+    fn code(&self) -> u8 {
+        CONNECT
+    }
 }
 
 impl ExecError {

@@ -21,6 +21,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use crate::exit_code::{FILES, HasExitCode, REFUSED};
 use pgio_results::files;
 
 const ROOT: u32 = 0;
@@ -48,6 +49,17 @@ pub enum OwnDirError {
     Create { path: PathBuf, variables: &'static str, source: io::Error },
     #[error("cannot {doing} {}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
+}
+
+impl HasExitCode for OwnDirError {
+    fn code(&self) -> u8 {
+        match self {
+            OwnDirError::Io { .. } | OwnDirError::Create { .. } => FILES,
+            OwnDirError::Owner { .. } | OwnDirError::Writable { .. } | OwnDirError::Kind { .. } => {
+                REFUSED
+            }
+        }
+    }
 }
 
 /// The permissions of a directory and its files.

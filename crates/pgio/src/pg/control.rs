@@ -18,6 +18,7 @@ use std::{fmt, thread};
 use serde::{Deserialize, Serialize};
 
 use self::environment::{PROGRAM, Secrets};
+use crate::exit_code::{HasExitCode, REFUSED};
 use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::{Prefix, Rights, RightsError, User};
@@ -96,6 +97,12 @@ pub enum ControlError {
     Rights(#[from] RightsError),
     #[error(transparent)]
     Exec(#[from] ExecError),
+}
+
+impl HasExitCode for ControlError {
+    fn code(&self) -> u8 {
+        REFUSED
+    }
 }
 
 /// Everything needed to stop and start a server, possibly later by another process.

@@ -28,6 +28,7 @@ use std::{fmt, io};
 
 use pgio_connect::ConnectError;
 
+use crate::exit_code::{FAILED, FILES, HasExitCode, INTERRUPTED, REFUSED};
 use crate::host::exec::ExecError;
 
 pub use self::download::DownloadError;
@@ -124,6 +125,38 @@ pub enum Error {
     Abandoned,
     #[error("stopped while a private PostgreSQL was starting")]
     Stopped,
+}
+
+impl HasExitCode for Error {
+    fn code(&self) -> u8 {
+        match self {
+            Error::NoBase { .. }
+            | Error::NotWritable { .. }
+            | Error::Closed { .. }
+            | Error::OtherData { .. }
+            | Error::UnknownOption { .. } => REFUSED,
+            Error::Io { .. } => FILES,
+            Error::Download(source) => source.code(),
+            Error::Stopped => INTERRUPTED,
+            Error::Bindir { .. }
+            | Error::BindirVersion { .. }
+            | Error::NoServerUser
+            | Error::SocketPath { .. }
+            | Error::SocketComma { .. }
+            | Error::NotUtf8 { .. }
+            | Error::Exec(_)
+            | Error::NotStarted { .. }
+            | Error::NotStopped { .. }
+            | Error::NoStandby
+            | Error::Supervisor(_)
+            | Error::SupervisorGone
+            | Error::Protocol(_)
+            | Error::Session(_)
+            | Error::Postgres(_)
+            | Error::NotReplicating { .. }
+            | Error::Abandoned => FAILED,
+        }
+    }
 }
 
 fn tail(log: &str) -> String {

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::replication;
 use super::words::{self, Shown};
+use crate::exit_code::{HasExitCode, REFUSED};
 
 /// First version with pg_stat_force_next_flush().
 pub const FORCE_FLUSH_SINCE: u32 = 150_000;
@@ -388,6 +389,12 @@ pub enum ServerError {
     OtherDatabase { asked: String, found: String },
     #[error("the server is a standby, and workloads write: connect to the primary")]
     Standby,
+}
+
+impl HasExitCode for ServerError {
+    fn code(&self) -> u8 {
+        REFUSED
+    }
 }
 
 impl From<pgio_connect::Error> for ServerError {

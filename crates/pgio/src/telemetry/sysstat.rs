@@ -12,6 +12,7 @@ use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
 
+use crate::exit_code::{FILES, HasExitCode};
 use crate::host::exec::{CommandLine, ExecError, SpawnOptions, spawn};
 use pgio_results::Warning;
 use pgio_results::files::Directory;
@@ -28,6 +29,12 @@ const TOOLS: [(&str, &str, &[&str]); 3] = [
 pub struct FileError {
     path: PathBuf,
     source: io::Error,
+}
+
+impl HasExitCode for FileError {
+    fn code(&self) -> u8 {
+        FILES
+    }
 }
 
 /// The running tools.

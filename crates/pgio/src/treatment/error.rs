@@ -3,6 +3,7 @@
 //! `cli::exit` maps each variant to an exit code.
 
 use crate::dataset::DatasetError;
+use crate::exit_code::{HasExitCode, INTERRUPTED, REFUSED, UNFINISHED, USAGE};
 use crate::host::exec::ExecError;
 use crate::host::rights::RightsError;
 use crate::pg::server::is_lost;
@@ -46,6 +47,27 @@ pub enum TreatmentError {
     Rights(#[from] RightsError),
     #[error(transparent)]
     Journal(#[from] JournalError),
+}
+
+impl HasExitCode for TreatmentError {
+    fn code(&self) -> u8 {
+        match self {
+            TreatmentError::Config(_) => USAGE,
+            TreatmentError::Connect(source) => source.code(),
+            // Changes that stay in place have an error of their own.
+            TreatmentError::Journal(source) => source.code(),
+            TreatmentError::ChangedSince { .. } | TreatmentError::Several(_) => UNFINISHED,
+            TreatmentError::Stopped => INTERRUPTED,
+            TreatmentError::Refused(_)
+            | TreatmentError::OtherServer(_)
+            | TreatmentError::Postgres { .. }
+            | TreatmentError::NotInForce { .. }
+            | TreatmentError::Restart(_)
+            | TreatmentError::Dataset(_)
+            | TreatmentError::Host(_)
+            | TreatmentError::Rights(_) => REFUSED,
+        }
+    }
 }
 
 impl TreatmentError {

@@ -23,6 +23,7 @@ use super::resource::Resource;
 pub use super::resource::{Claims, Holder};
 use super::step::Record;
 use crate::config::experiment::HostSpec;
+use crate::exit_code::{FILES, HasExitCode, UNFINISHED};
 use crate::host::Machine;
 use crate::host::lock::{LockError, LockedFile};
 use crate::host::own_dir::{DirMode, OwnDir, OwnDirError};
@@ -52,6 +53,18 @@ pub enum JournalError {
     Busy { who: String, what: String },
     #[error("{} cannot be parsed at line {line}: {why}; undo by hand what it lists, then remove it", path.display())]
     Broken { path: PathBuf, line: usize, why: String },
+}
+
+impl HasExitCode for JournalError {
+    fn code(&self) -> u8 {
+        match self {
+            JournalError::Io { .. } | JournalError::Lock { .. } => FILES,
+            JournalError::Directory(source) => source.code(),
+            JournalError::Unfinished(_)
+            | JournalError::Busy { .. }
+            | JournalError::Broken { .. } => UNFINISHED,
+        }
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]

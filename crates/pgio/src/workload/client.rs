@@ -20,15 +20,75 @@ use pgio_connect::Client;
 
 use super::Totals;
 use super::error::EngineError;
-use super::participants::{Participants, Setup};
+use super::participants::{Generator, Participants, Setup};
+use super::shared::{PartKind, Proof, SharedWork};
 use crate::config::{Arrivals, ClientSettings, Pace};
 use calls::AllCalls;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 
 /// Minimum planned duration, in seconds, of a fixed number of calls for judging its rate.
 const MIN_JUDGED_SECONDS: f64 = 10.0;
 
-/// Connects, prepares and warms up all sessions of a workload; fails if one of them fails.
-pub(super) fn assemble(
+/// The work of all sessions, which processes can share.
+pub(super) struct ClientWork {
+    pub(super) calls: AllCalls,
+    pub(super) settings: ClientSettings,
+    pub(super) proof: Proof,
+}
+
+/// The sessions of one process.
+#[derive(Serialize, Deserialize)]
+pub(super) struct ClientPart {
+    calls: AllCalls,
+    settings: ClientSettings,
+}
+
+pub(super) const PART: PartKind = PartKind {
+    name: "client",
+    check: |_| Ok(()),
+    prepare: |part, setup, admin| {
+        let ClientPart { calls, settings } = part.read()?;
+        assemble(calls, settings, setup, admin)
+    },
+};
+
+impl SharedWork for ClientWork {
+    fn kind(&self) -> &'static str {
+        PART.name
+    }
+
+    fn sessions(&self) -> Option<usize> {
+        Some(self.calls.sessions())
+    }
+
+    fn part(&self, first: usize, count: usize) -> Result<Box<RawValue>, serde_json::Error> {
+        let calls = self.calls.part(first, count);
+        to_raw_value(&ClientPart { calls, settings: self.settings })
+    }
+
+    fn proof(&self) -> Option<Proof> {
+        Some(self.proof.clone())
+    }
+}
+
+impl ClientWork {
+    /// Connects, prepares and warms up all sessions, here or in other processes; fails if one of them fails.
+    pub(super) fn prepare(
+        self,
+        setup: Setup,
+        admin: &mut Client,
+    ) -> Result<Box<dyn Participants>, EngineError> {
+        match setup.generator.clone() {
+            Generator::Others(others) => others.prepare(&self, setup, admin),
+            Generator::Alone | Generator::Part(_) => {
+                assemble(self.calls, self.settings, setup, admin)
+            }
+        }
+    }
+}
+
+fn assemble(
     calls: AllCalls,
     settings: ClientSettings,
     setup: Setup,

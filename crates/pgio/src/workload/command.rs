@@ -23,30 +23,30 @@ use pgio_connect::{self, Client, ConnectError, ConnectParams, Secret};
 use pgio_results::metrics::{DeclaredMetric, Direction};
 use pgio_results::model::WorkloadInfo;
 use run::Recipe;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use self::environment::CommandEnvironment;
 use self::output::combine;
 use self::run::{PreparedCommand, job};
-use self::runner::{Runner, mask_secret};
+use self::runner::{Runner, longest_run, mask_secret};
 use self::schema::HeldTables;
 use super::clock::wait_until;
-use super::coordinator::Drivers;
-use super::drivers::Work;
-use super::error::EngineError;
+use super::error::{EngineError, WorkError};
+use super::output::Output;
 use super::participants::{Completed, Generator, Participants, Setup, WindowEvent, WindowOutcome};
+use super::shared::{Coordinator, PartKind, SharedWork, WorkLimit};
 use super::window::Listener;
 use super::{SessionSettings, Workload};
 use crate::config::command::{Better, CommandSettings, CommandSpec, Line, MetricSpec};
 use crate::config::resolve::Extent;
+use crate::exit_code::{CONNECT, HasExitCode, INTERRUPTED, REFUSED, TRIAL};
 use crate::host::exec::ExecError;
 use crate::host::stop::Stop;
 use crate::host::{Host, LOCAL, called};
 use crate::pg::words;
 use crate::rng::derive;
 
-pub(super) use self::runner::longest_run;
-pub use output::{Output, ProgramOutput, StatusLine};
 pub use programs::{Lines, check as check_programs};
 pub use run::LastSetup;
 
@@ -192,10 +192,10 @@ impl Command {
         Ok(prepared)
     }
 
-    /// Returns the work of each driver: the load, on data that are there.
-    fn driver_work(&self) -> Work {
+    /// Returns the work of each process: the load, on data that are there.
+    fn shared_work(&self) -> SharedCommand {
         let spec = CommandSpec { setup: None, cleanup: None, ..self.settings.spec.clone() };
-        Work::Command { settings: CommandSettings { spec, ..self.settings.clone() } }
+        SharedCommand(CommandSettings { spec, ..self.settings.clone() })
     }
 
     /// Returns what determines the data that the setup creates.
@@ -267,8 +267,40 @@ impl Command {
     }
 }
 
-/// Prepares a driver's part of a command, on its own host.
-pub(super) fn assemble(
+/// A program that each process runs on its own host.
+struct SharedCommand(CommandSettings);
+
+pub(super) const PART: PartKind = PartKind {
+    name: "command",
+    check: |part| {
+        let CommandSettings { spec, .. } = part.read()?;
+        Ok(programs::check(&spec, Lines::Driver, &Host::local())?)
+    },
+    prepare: |part, setup, admin| assemble(part.read()?, &setup, admin),
+};
+
+impl SharedWork for SharedCommand {
+    fn kind(&self) -> &'static str {
+        PART.name
+    }
+
+    fn sessions(&self) -> Option<usize> {
+        self.0.divisible().map(|sessions| sessions as usize)
+    }
+
+    fn part(&self, _first: usize, count: usize) -> Result<Box<RawValue>, serde_json::Error> {
+        match self.0.divisible() {
+            Some(_) => to_raw_value(&CommandSettings { sessions: count as u32, ..self.0.clone() }),
+            None => to_raw_value(&self.0),
+        }
+    }
+
+    fn limit(&self) -> WorkLimit {
+        WorkLimit::AfterStart(longest_run(&self.0))
+    }
+}
+
+fn assemble(
     settings: CommandSettings,
     setup: &Setup,
     admin: &mut Client,
@@ -348,11 +380,10 @@ impl Workload for Command {
         let recipe = self.recipe(&setup.params);
         own.unclean = true;
         self.create_data(&mut own.runner, (&own.environment, recipe), &setup.stop, admin)?;
-        let Generator::Drivers(drivers) = &setup.generator else {
+        let Generator::Others(others) = setup.generator.clone() else {
             return Ok(Box::new(self.warm_up(own, &setup, admin)?));
         };
-        let drivers = Arc::clone(drivers);
-        let prepared = drivers.prepare(&self.driver_work(), None, setup, admin)?;
+        let prepared = others.prepare(&self.shared_work(), setup, admin)?;
         let complete = move |ran: Result<WindowOutcome, EngineError>,
                              admin: &mut Client,
                              listener: Listener<'_>| {
@@ -378,8 +409,8 @@ impl Workload for Command {
         Ok(self.read_back(params, settings).map(drop)?)
     }
 
-    fn check_drivers(&self, drivers: &Drivers, stop: &Stop) -> Result<(), EngineError> {
-        drivers.check(&self.driver_work(), stop)
+    fn check_drivers(&self, drivers: &dyn Coordinator, stop: &Stop) -> Result<(), EngineError> {
+        drivers.check(&self.shared_work(), stop)
     }
 
     fn divisible(&self) -> Option<u32> {
@@ -442,15 +473,36 @@ pub enum CommandError {
     Host(#[from] ExecError),
 }
 
-impl CommandError {
-    /// Returns the output of the failed program.
-    pub fn output(&self) -> Option<&Output> {
+impl HasExitCode for CommandError {
+    fn code(&self) -> u8 {
         match self {
-            CommandError::Failed { output, .. } | CommandError::TimedOut { output, .. } => {
-                Some(output)
-            }
-            _ => None,
+            CommandError::Missing { .. }
+            | CommandError::NotOurs(_)
+            | CommandError::NotInForce { .. }
+            | CommandError::Refused(_) => REFUSED,
+            CommandError::Host(_) => CONNECT,
+            CommandError::Connect(source) => source.code(),
+            CommandError::Stopped => INTERRUPTED,
+            CommandError::Failed { .. }
+            | CommandError::TimedOut { .. }
+            | CommandError::Metric { .. }
+            | CommandError::Unproven { .. }
+            | CommandError::Elsewhere(_)
+            | CommandError::Postgres { .. } => TRIAL,
         }
+    }
+}
+
+impl From<CommandError> for EngineError {
+    fn from(error: CommandError) -> EngineError {
+        let output = match &error {
+            CommandError::Failed { output, .. } | CommandError::TimedOut { output, .. } => {
+                Some(output.clone())
+            }
+            CommandError::Stopped => return EngineError::Stopped,
+            _ => None,
+        };
+        EngineError::Work(WorkError { output, ..WorkError::new(error) })
     }
 }
 
@@ -458,6 +510,28 @@ impl CommandError {
 mod tests {
     use super::*;
     use crate::config::{Layer, experiment};
+    use crate::workload::shared::Part;
+
+    #[test]
+    fn a_program_may_take_its_own_limit_whatever_the_run_time() {
+        let limit = command("time_limit = '1h'", 1).shared_work().limit();
+        for span in [None, Some(Duration::from_secs(60))] {
+            assert!(limit.for_span(span) > Some(Duration::from_secs(3600)), "{span:?}");
+        }
+    }
+
+    #[test]
+    fn fuzzed_parts_of_commands_are_read_or_refused() {
+        let part = Part::new(&command("", 2).shared_work(), 0, 1).unwrap();
+        let sample = serde_json::to_string(&part).unwrap();
+        pgio_fuzz::fuzz(&[sample], |bytes| {
+            let Ok(part) = serde_json::from_slice::<Part>(bytes) else { return };
+            match part.read::<CommandSettings>() {
+                Ok(settings) => drop(SharedCommand(settings).limit()),
+                Err(error) => pgio_fuzz::print(&error),
+            }
+        });
+    }
 
     /// The command at a point with this many sessions.
     fn command(keys: &str, sessions: u32) -> Command {

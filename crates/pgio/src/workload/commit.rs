@@ -9,12 +9,12 @@ use std::sync::Arc;
 use pgio_connect::Client;
 use serde_json::json;
 
-use super::coordinator::proof::Proof;
-use super::drivers::Work;
+use super::client::ClientWork;
+use super::shared::Proof;
 use super::sql::{self, fill};
 use super::{
-    CreatedTable, EngineError, Generator, Participants, Script, SessionPool, Sessions, Setup,
-    Totals, Workload, client, weave,
+    CreatedTable, EngineError, Participants, Script, SessionPool, Sessions, Setup, Totals,
+    Workload, client, weave,
 };
 use crate::config::Engine;
 use crate::config::resolve::{CommitSettings, Extent};
@@ -101,19 +101,9 @@ impl Workload for Commit {
             }
             Engine::Client(settings) => {
                 let calls = client::assemble::commit_calls(&self);
-                match setup.generator.clone() {
-                    Generator::Drivers(drivers) => {
-                        let (table, rows) = (self.qualified(), self.settings.rows_per_transaction);
-                        let proof = Proof::Inserted { table, rows: u64::from(rows) };
-                        drivers.prepare(
-                            &Work::Client { calls, settings },
-                            Some(proof),
-                            setup,
-                            admin,
-                        )
-                    }
-                    _ => client::assemble(calls, settings, setup, admin),
-                }
+                let (table, rows) = (self.qualified(), self.settings.rows_per_transaction);
+                let proof = Proof::Inserted { table, rows: u64::from(rows) };
+                ClientWork { calls, settings, proof }.prepare(setup, admin)
             }
         }
     }

@@ -11,7 +11,7 @@
 mod connected;
 pub mod launch;
 mod phases;
-pub mod proof;
+mod proof;
 mod roster;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,35 +22,36 @@ use std::time::{Duration, Instant};
 use connected::{ConnectedDrivers, Driver};
 use pgio_connect::Client;
 use phases::{GatePhase, WindowPhase, open_all};
-use proof::{Counted, Proof, find_addresses, terminate_lost};
+use proof::{Counted, find_addresses, terminate_lost};
 use roster::{ATTEMPTS, Roster};
 pub use roster::{DriverCounts, Drivers};
 
 use super::clock::Start;
-use super::command::ProgramOutput;
-use super::drivers::{
-    Assignment, DriverError, Failure, PartResult, Report, ToDriver, Work, WorkLimit,
-};
+use super::drivers::{Assignment, DriverError, Failure, PartResult, Report, ToDriver};
 use super::error::EngineError;
+use super::output::ProgramOutput;
 use super::participants::{Participants, Setup, WindowEvent, WindowOutcome};
 use super::phase;
 use super::prepare::version_num;
+use super::shared::{Coordinator, Part, Proof, SharedWork, WorkLimit};
 use super::window::{OpenWindow, WindowPlan};
 use crate::config::resolve::Extent;
+use crate::host::stop::Stop;
 use crate::pg::leftovers::application_name_of_driver;
 use pgio_link::{Arrival, Offset};
-use pgio_mail::session::Sent;
 use pgio_results::joint::DriverPart;
 use pgio_results::latency::Class;
 use pgio_results::model::Check;
+use serde_json::value::RawValue;
 
-impl Drivers {
-    /// Prepares the work on all drivers, or on none. `proof` is the server's own count of it; none where the
-    /// work is not PostgreSQL's.
-    pub(super) fn prepare(
-        self: &Arc<Self>,
-        work: &Work,
-        proof: Option<Proof>,
+impl Coordinator for Drivers {
+    fn check(&self, work: &dyn SharedWork, stop: &Stop) -> Result<(), EngineError> {
+        self.check_hosts(work, stop)
+    }
+
+    fn prepare(
+        self: Arc<Self>,
+        work: &dyn SharedWork,
         setup: Setup,
         admin: &mut Client,
     ) -> Result<Box<dyn Participants>, EngineError> {
@@ -69,13 +70,13 @@ impl Drivers {
         let pids = ready.values().flat_map(|(pids, _)| pids.clone()).collect();
         let pinned = ready.into_values().next().map(|(_, pinned)| pinned).unwrap_or_default();
         Ok(Box::new(RemoteSessions {
-            drivers: Arc::clone(self),
+            proof: work.proof(),
+            drivers: Arc::clone(&self),
             number,
             work_limit: work.limit(),
             parts,
             pids,
             pinned,
-            proof,
             version,
             setup,
             has_ended: false,
@@ -226,8 +227,8 @@ impl RemoteSessions {
         let error = phase::run(&mut window_phase, arrivals, &self.setup.stop);
         let mut outcome = window_phase.window.outcome;
         proof::merge(&mut outcome, &self.parts);
-        outcome.sent =
-            self.parts.iter_mut().flat_map(|part| std::mem::take(&mut part.sent)).collect();
+        outcome.kept =
+            self.parts.iter_mut().flat_map(|part| std::mem::take(&mut part.kept)).collect();
         outcome.outputs = self.parts.iter_mut().filter_map(PartState::take_output).collect();
         if error.is_some() {
             outcome.seconds = outcome.seconds.max(opened_at.elapsed().as_secs_f64());
@@ -253,7 +254,7 @@ impl Roster {
     /// Sends each driver its part; returns the trial's number and the parts.
     pub(super) fn assign(
         &mut self,
-        work: &Work,
+        work: &dyn SharedWork,
         setup: &Setup,
     ) -> Result<(u64, Vec<PartState>), EngineError> {
         self.number += 1;
@@ -264,10 +265,11 @@ impl Roster {
         let mut first = 0;
         for (position, rank) in self.connected.ranks().into_iter().enumerate() {
             let sessions = session_count(all, position as u32, count);
+            let part = Part::new(work, first, sessions)?;
             let assignment = Assignment {
                 dsn: setup.params.without_secrets(),
                 application_name: application_name_of_driver(&self.run_id, rank),
-                work: work.part(first, sessions),
+                part,
                 first: first as u32,
                 of: all as u32,
                 settings: setup.settings.clone(),
@@ -308,7 +310,8 @@ pub(super) struct PartState {
     /// Nanoseconds after the common start on the coordinator's clock.
     pub opened: Option<i64>,
     pub result: Option<PartResult>,
-    pub sent: Vec<Sent>,
+    /// What it reports for the workload.
+    pub kept: Vec<Box<RawValue>>,
 }
 
 impl PartState {
@@ -389,14 +392,12 @@ fn abandon(
 
 /// Returns the check of a trial that lost a driver.
 pub fn lost_driver_check(error: &EngineError) -> Option<Check> {
-    match error {
-        EngineError::Drivers(lost @ DriverError::Lost { .. }) => Some(Check::invalid(
-            "driver-lost",
-            lost.to_string(),
-            "find out what ended the driver or cut its connection; the trial is repeated with all drivers",
-        )),
-        _ => None,
-    }
+    let lost = error.work().filter(|error| matches!(error, DriverError::Lost { .. }))?;
+    Some(Check::invalid(
+        "driver-lost",
+        lost.to_string(),
+        "find out what ended the driver or cut its connection; the trial is repeated with all drivers",
+    ))
 }
 
 #[cfg(test)]

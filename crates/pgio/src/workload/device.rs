@@ -14,9 +14,11 @@ mod work;
 use std::time::Duration;
 
 use crate::config::value::DeviceTest;
+use crate::exit_code::{CONNECT, FAILED, HasExitCode, INTERRUPTED, REFUSED, USAGE};
 use crate::host::called;
 use crate::host::exec::ExecError;
 use crate::host::signature::Refusal;
+use crate::workload::error::{EngineError, WorkError};
 use pgio_results::latency::{Class, Statistic};
 use pgio_results::metrics;
 
@@ -24,6 +26,7 @@ pub use bench::Bench;
 pub use fio::{Extent, FioResult, Job};
 pub use place::Place;
 pub use work::Device;
+pub(super) use work::PART;
 
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
@@ -44,6 +47,27 @@ pub enum DeviceError {
     Stopped,
     #[error(transparent)]
     Host(#[from] ExecError),
+}
+
+impl HasExitCode for DeviceError {
+    fn code(&self) -> u8 {
+        match self {
+            DeviceError::Place(_) => USAGE,
+            DeviceError::NoFio { .. } | DeviceError::Refused { .. } => REFUSED,
+            DeviceError::Stopped => INTERRUPTED,
+            DeviceError::Host(_) => CONNECT,
+            DeviceError::Failed { .. } | DeviceError::Answer { .. } => FAILED,
+        }
+    }
+}
+
+impl From<DeviceError> for EngineError {
+    fn from(error: DeviceError) -> EngineError {
+        match error {
+            DeviceError::Stopped => EngineError::Stopped,
+            other => EngineError::Work(WorkError::new(other)),
+        }
+    }
 }
 
 /// One access pattern.

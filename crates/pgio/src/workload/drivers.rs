@@ -14,110 +14,27 @@
 //! Each message but `End` carries the number of its trial, so that an answer to an abandoned trial is recognized.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use pgio_connect::Client;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
-use super::client::calls::AllCalls;
-use super::command::{ProgramOutput, longest_run};
-use super::mail::longest_ending;
+use super::error::{EngineError, WorkError};
+use super::output::ProgramOutput;
+use super::shared::Part;
 use super::slice::Totals;
-use super::window::GRACE;
 use crate::config::resolve::Extent;
-use crate::config::{ClientSettings, CommandSettings, DeviceSettings};
+use crate::exit_code::{CONNECT, HasExitCode, REFUSED, TRIAL};
 use crate::host::exec::ExecError;
 use pgio_link::LinkError;
-use pgio_mail::session::Sent;
-use pgio_mail::settings::{MailSettings, Share};
 use pgio_results::model::{SessionTotals, Slice};
-
-/// The work of one trial, or a driver's part of it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Work {
-    /// Sessions of the client-side engine.
-    Client { calls: AllCalls, settings: ClientSettings },
-    /// Sessions that deliver mail; `token` is part of the messages' ids.
-    Mail { settings: MailSettings, share: Share, token: String },
-    /// fio on a place of the driver's host.
-    Device { settings: DeviceSettings, path: String },
-    /// A program on the driver's host.
-    Command { settings: CommandSettings },
-}
-
-impl Work {
-    /// Returns the sessions that drivers divide; none: each does the whole work.
-    pub(super) fn sessions(&self) -> Option<usize> {
-        match self {
-            Work::Client { calls, .. } => Some(calls.sessions()),
-            Work::Mail { share, .. } => Some(share.sessions as usize),
-            Work::Command { settings } => settings.divisible().map(|sessions| sessions as usize),
-            Work::Device { .. } => None,
-        }
-    }
-
-    /// Returns the part with these sessions.
-    pub(super) fn part(&self, first: usize, count: usize) -> Work {
-        match self {
-            Work::Client { calls, settings } => {
-                Work::Client { calls: calls.part(first, count), settings: *settings }
-            }
-            Work::Mail { settings, share, token } => Work::Mail {
-                settings: settings.clone(),
-                share: Share { first: first as u32, sessions: count as u32, of: share.of },
-                token: token.clone(),
-            },
-            Work::Command { settings } if settings.divisible().is_some() => Work::Command {
-                settings: CommandSettings { sessions: count as u32, ..settings.clone() },
-            },
-            Work::Command { .. } | Work::Device { .. } => self.clone(),
-        }
-    }
-
-    /// Returns whether a trial may prepare it again after a driver was lost. Mail of the first warm-up is on its way, and
-    /// the second one would send the same Message-IDs.
-    pub(in crate::workload) fn is_repeatable(&self) -> bool {
-        match self {
-            Work::Client { .. } | Work::Device { .. } | Work::Command { .. } => true,
-            Work::Mail { .. } => false,
-        }
-    }
-
-    /// Returns how long it may go on, in the warm-up and in the window.
-    pub(super) fn limit(&self) -> WorkLimit {
-        match self {
-            Work::Client { .. } | Work::Device { .. } => WorkLimit::AfterEnd(GRACE),
-            Work::Mail { settings, .. } => WorkLimit::AfterEnd(longest_ending(settings)),
-            Work::Command { settings } => WorkLimit::AfterStart(longest_run(settings)),
-        }
-    }
-}
-
-/// How long the work of a driver may go on before the driver itself ends it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WorkLimit {
-    /// This long after the end of the span.
-    AfterEnd(Duration),
-    /// This long after the start, whatever the length of the span.
-    AfterStart(Duration),
-}
-
-impl WorkLimit {
-    /// Returns the longest time from the start of a span of this length; none: no limit.
-    pub(super) fn for_span(self, span: Option<Duration>) -> Option<Duration> {
-        match self {
-            WorkLimit::AfterEnd(more) => Some(span?.saturating_add(more)),
-            WorkLimit::AfterStart(limit) => Some(limit),
-        }
-    }
-}
 
 /// A driver's part of a trial.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Assignment {
     pub dsn: String,
     pub application_name: String,
-    pub work: Work,
+    pub part: Part,
     /// The number of its first session, and the number of all.
     pub first: u32,
     pub of: u32,
@@ -139,7 +56,7 @@ pub enum ToDriver {
     /// Look for what the work needs on this host.
     Check {
         number: u64,
-        work: Box<Work>,
+        part: Box<Part>,
     },
     Prepare {
         number: u64,
@@ -196,8 +113,8 @@ pub enum Report {
     Closed(i64),
     /// Server processes that serve a program of this driver.
     Serving(Vec<i32>),
-    /// Messages of the trial that were sent; the last ones come before `Ended`.
-    Sent(Vec<Sent>),
+    /// What its workload reports for the coordinator's; the last of it comes before `Ended`.
+    Kept(Box<RawValue>),
     Ended(Box<PartResult>),
     Failed(Failure),
 }
@@ -284,6 +201,32 @@ pub enum DriverError {
     Link(#[from] LinkError),
 }
 
+impl HasExitCode for DriverError {
+    fn code(&self) -> u8 {
+        match self {
+            DriverError::Failed { fault: Fault::Connect, .. } | DriverError::OtherServer { .. } => {
+                CONNECT
+            }
+            DriverError::Failed { fault: Fault::Work, .. } | DriverError::Lost { .. } => TRIAL,
+            DriverError::Failed { fault: Fault::Requirements, .. }
+            | DriverError::MoreThanSessions { .. }
+            | DriverError::Missing { .. }
+            | DriverError::NoProgram { .. }
+            | DriverError::Refused(_)
+            | DriverError::Ended(_)
+            | DriverError::UnexpectedOrder
+            | DriverError::Exec(_)
+            | DriverError::Link(_) => REFUSED,
+        }
+    }
+}
+
+impl From<DriverError> for EngineError {
+    fn from(error: DriverError) -> EngineError {
+        EngineError::Work(WorkError::new(error))
+    }
+}
+
 /// The variable with the ranks of the processes that one start makes, separated by commas.
 pub const RANKS_VARIABLE: &str = "PGIO_DRIVE_RANKS";
 
@@ -303,30 +246,7 @@ pub fn server_name(client: &mut Client) -> Result<String, pgio_connect::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Layer, experiment};
-
-    fn program() -> CommandSettings {
-        let text = "[workload]\nkind = 'command'\nrun = 'p'\ntime_limit = '1h'\n\
-                    metric = [{ name = 'm', unit = 's', better = 'lower', regex = 'x' }]\n\
-                    [[condition]]\nname = 'a'\n";
-        let spec = experiment::parse(text, "x.toml", "x", &[], &[]).unwrap().workloads.remove(0);
-        CommandSettings::resolve(spec.command.unwrap(), Layer::default())
-    }
-
-    #[test]
-    fn a_program_may_take_its_own_limit_whatever_the_run_time() {
-        let longest = Work::Command { settings: program() }.limit();
-        for span in [None, Some(Duration::from_secs(60))] {
-            assert!(longest.for_span(span) > Some(Duration::from_secs(3600)), "{span:?}");
-        }
-    }
-
-    #[test]
-    fn sessions_may_end_some_time_after_their_span() {
-        let longest = WorkLimit::AfterEnd(Duration::from_secs(5));
-        assert_eq!(longest.for_span(Some(Duration::from_secs(60))), Some(Duration::from_secs(65)));
-        assert_eq!(longest.for_span(None), None, "a number of transactions");
-    }
+    use serde_json::value::to_raw_value;
 
     #[test]
     fn fuzzed_messages_of_a_peer_are_read_or_refused() {
@@ -337,7 +257,7 @@ mod tests {
             ..PartResult::default()
         };
         let dsn = "host=h".to_owned();
-        let work = Work::Command { settings: program() };
+        let part = Part { kind: "command".to_owned(), work: to_raw_value(&2).unwrap() };
         let samples = [
             Report::Ended(Box::new(result)),
             Report::Progress(PartProgress::default()),
@@ -345,7 +265,7 @@ mod tests {
         ]
         .map(|report| serde_json::to_string(&FromDriver { number: 7, report }).unwrap());
         let commands = [
-            ToDriver::Check { number: 7, work: Box::new(work) },
+            ToDriver::Check { number: 7, part: Box::new(part) },
             ToDriver::Reach { number: 7, dsn, application_name: "pgio".to_owned() },
             ToDriver::Open { number: 7, at: -1, epoch: 1.5 },
         ]
@@ -355,8 +275,8 @@ mod tests {
                 Ok(message) => drop(serde_json::to_string(&message).unwrap()),
                 Err(error) => pgio_fuzz::print(&error),
             }
-            if let Ok(ToDriver::Check { work, .. }) = serde_json::from_slice(bytes) {
-                let _ = (work.sessions(), work.limit(), work.is_repeatable());
+            if let Err(error) = serde_json::from_slice::<ToDriver>(bytes) {
+                pgio_fuzz::print(&error);
             }
         });
     }

@@ -1,18 +1,17 @@
 //! Errors of a window: one type for all kinds of work.
 //!
-//! An error of a specific kind (fio, a command, mail) becomes a variant here. A stop by the user is
-//! always [`EngineError::Stopped`], so that callers check for it once.
+//! An error of a specific kind (fio, a command, mail) is a [`WorkError`], and its kind converts it. A stop by the user
+//! is always [`EngineError::Stopped`], so that callers check for it once.
 
-use std::io;
+use std::error::Error;
+use std::{fmt, io};
 
-use super::command::{CommandError, Output};
-use super::device::DeviceError;
-use super::drivers::DriverError;
+use super::output::Output;
+use crate::exit_code::{HasExitCode, INTERRUPTED, REFUSED, TRIAL};
 use crate::pg::server::{ConnectionLimit, ServerError};
 use crate::pg::session::Untrusted;
 use crate::pg::words;
 use pgio_connect::{ConnectError, WireError};
-use pgio_mail::MailError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -71,6 +70,8 @@ pub enum EngineError {
     Thread { purpose: &'static str, source: io::Error },
     #[error("a thread of the workload panicked; see its message above")]
     Panicked,
+    #[error("cannot take up work `{kind}`: {why}")]
+    Part { kind: String, why: String },
     /// What did not happen in time.
     #[error("{0}")]
     Overdue(String),
@@ -80,41 +81,84 @@ pub enum EngineError {
     #[error(transparent)]
     Server(#[from] ServerError),
     #[error(transparent)]
-    Device(DeviceError),
-    #[error(transparent)]
-    Command(CommandError),
-    #[error(transparent)]
-    Mail(#[from] MailError),
-    #[error(transparent)]
-    Drivers(#[from] DriverError),
+    Work(WorkError),
     #[error("stopped")]
     Stopped,
 }
 
-impl EngineError {
-    /// Returns the output of the program that failed.
-    pub fn output(&self) -> Option<&Output> {
+impl HasExitCode for EngineError {
+    fn code(&self) -> u8 {
         match self {
-            EngineError::Command(error) => error.output(),
+            EngineError::Stopped => INTERRUPTED,
+            EngineError::Connect(source) => source.code(),
+            EngineError::Work(source) => source.code,
+            EngineError::TooFewConnections { .. }
+            | EngineError::TooFewDescriptors { .. }
+            | EngineError::Privilege { .. }
+            | EngineError::Pooled
+            | EngineError::Plan { .. }
+            | EngineError::NoScanTable
+            | EngineError::Published(_)
+            | EngineError::Clock(_)
+            | EngineError::NotOurs(_)
+            | EngineError::Untrusted(_) => REFUSED,
+            EngineError::Postgres { .. }
+            | EngineError::Wire { .. }
+            | EngineError::Slice(_)
+            | EngineError::NotInForce(_)
+            | EngineError::ClockSetBack
+            | EngineError::Thread { .. }
+            | EngineError::Panicked
+            | EngineError::Overdue(_)
+            | EngineError::Unsuited(_)
+            | EngineError::Part { .. }
+            | EngineError::Server(_) => TRIAL,
+        }
+    }
+}
+
+/// An error of one kind of work.
+#[derive(Debug)]
+pub struct WorkError {
+    /// The exit code.
+    pub code: u8,
+    /// What the program that failed wrote.
+    pub output: Option<Box<Output>>,
+    pub(super) error: Box<dyn Error + Send + Sync>,
+}
+
+impl WorkError {
+    pub fn new(error: impl HasExitCode) -> WorkError {
+        WorkError { code: error.code(), output: None, error: Box::new(error) }
+    }
+}
+
+impl fmt::Display for WorkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl Error for WorkError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
+}
+
+impl EngineError {
+    /// Returns the error of one kind of work, if it is one.
+    pub fn work<E: Error + 'static>(&self) -> Option<&E> {
+        match self {
+            EngineError::Work(work) => work.error.downcast_ref(),
             _ => None,
         }
     }
-}
 
-impl From<DeviceError> for EngineError {
-    fn from(error: DeviceError) -> EngineError {
-        match error {
-            DeviceError::Stopped => EngineError::Stopped,
-            other => EngineError::Device(other),
-        }
-    }
-}
-
-impl From<CommandError> for EngineError {
-    fn from(error: CommandError) -> EngineError {
-        match error {
-            CommandError::Stopped => EngineError::Stopped,
-            other => EngineError::Command(other),
+    /// Returns the output of the program that failed.
+    pub fn output(&self) -> Option<&Output> {
+        match self {
+            EngineError::Work(work) => work.output.as_deref(),
+            _ => None,
         }
     }
 }

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::mail_pool::PreparedMail;
-pub(super) use super::mail_pool::longest_ending;
+use super::mail_pool::{PreparedMail, longest_ending};
 use jiff::Timestamp;
 use pgio_connect::Client;
 use pgio_mail::MailError;
@@ -21,17 +20,20 @@ use pgio_mail::tally::{self, Tally};
 use pgio_results::latency::{self, Class};
 use pgio_results::model::{Check, Slice, WorkloadInfo};
 use pgio_results::thresholds::MAIL_EARLIER;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
 
-use super::drivers::Work;
 use super::participants::Completed;
+use super::shared::{Part, PartKind, SharedWork, WorkLimit};
 use crate::config::resolve::Extent;
+use crate::exit_code::{HasExitCode, TRIAL};
 use crate::host::Host;
 use crate::host::clock::Clock;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::stop::Stop;
 use crate::pg::words;
-use crate::workload::error::EngineError;
+use crate::workload::error::{EngineError, WorkError};
 use crate::workload::participants::{Generator, Participants, Setup, WindowOutcome};
 use crate::workload::window::Listener;
 use crate::workload::{SessionSettings, Totals, Workload};
@@ -97,15 +99,68 @@ impl Mail {
     }
 }
 
-/// Connects and warms up a driver's share of the sessions.
-pub(super) fn assemble(
-    work: (MailSettings, Share),
+/// A process's sessions; `token` is part of the messages' ids.
+#[derive(Clone, Serialize, Deserialize)]
+struct SharedMail {
+    settings: MailSettings,
+    share: Share,
     token: String,
-    setup: Setup,
-    admin: &mut Client,
-) -> Result<Box<dyn Participants>, EngineError> {
-    let ledger = SentMessages::default();
-    Ok(Box::new(PreparedMail::assemble(work, (token, ledger), setup, admin)?))
+}
+
+pub(super) const PART: PartKind = PartKind {
+    name: "mail",
+    check: |_| Ok(()),
+    prepare: |part, setup, admin| {
+        let SharedMail { settings, share, token } = part.read()?;
+        let ledger = SentMessages::default();
+        Ok(Box::new(PreparedMail::assemble((settings, share), (token, ledger), setup, admin)?))
+    },
+};
+
+impl SharedWork for SharedMail {
+    fn kind(&self) -> &'static str {
+        PART.name
+    }
+
+    fn sessions(&self) -> Option<usize> {
+        Some(self.share.sessions as usize)
+    }
+
+    fn part(&self, first: usize, count: usize) -> Result<Box<RawValue>, serde_json::Error> {
+        let share = Share { first: first as u32, sessions: count as u32, of: self.share.of };
+        to_raw_value(&SharedMail { share, ..self.clone() })
+    }
+
+    /// Mail of the first warm-up is on its way, and the second one would send the same Message-IDs.
+    fn is_repeatable(&self) -> bool {
+        false
+    }
+
+    fn limit(&self) -> WorkLimit {
+        WorkLimit::AfterEnd(longest_ending(&self.settings))
+    }
+}
+
+/// Messages in one report of what was sent: some 2 MB.
+const SENT_PER_REPORT: usize = 10_000;
+
+/// Returns the messages as another process reports them.
+pub(super) fn to_kept(sent: &[Sent]) -> Result<Vec<Box<RawValue>>, EngineError> {
+    let reports: Result<_, _> = sent.chunks(SENT_PER_REPORT).map(to_raw_value).collect();
+    reports
+        .map_err(|source| EngineError::Part { kind: PART.name.to_owned(), why: source.to_string() })
+}
+
+impl HasExitCode for MailError {
+    fn code(&self) -> u8 {
+        TRIAL
+    }
+}
+
+impl From<MailError> for EngineError {
+    fn from(error: MailError) -> EngineError {
+        EngineError::Work(WorkError::new(error))
+    }
 }
 
 impl Workload for Mail {
@@ -168,14 +223,15 @@ impl Workload for Mail {
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token.clone();
         let (settings, share) = (self.settings.clone(), Share::all(self.settings.threads));
         let ledger = self.ledger.clone();
-        if let Generator::Drivers(drivers) = &setup.generator {
-            let drivers = Arc::clone(drivers);
-            let work = Work::Mail { settings, share, token };
-            let prepared = drivers.prepare(&work, None, setup, admin)?;
+        if let Generator::Others(others) = setup.generator.clone() {
+            let prepared = others.prepare(&SharedMail { settings, share, token }, setup, admin)?;
             let complete =
                 move |ran: Result<WindowOutcome, EngineError>, _: &mut Client, _: Listener<'_>| {
                     let mut outcome = ran?;
-                    ledger.add(std::mem::take(&mut outcome.sent));
+                    for kept in std::mem::take(&mut outcome.kept) {
+                        let part = Part { kind: PART.name.to_owned(), work: kept };
+                        ledger.add(part.read::<Vec<Sent>>()?);
+                    }
                     Ok(outcome)
                 };
             return Ok(Box::new(Completed { prepared, complete }));
@@ -354,7 +410,7 @@ mod tests {
     #[test]
     fn mail_is_not_sent_again_under_the_same_ids() {
         let (share, token) = (Share::all(1), "t".to_owned());
-        assert!(!Work::Mail { settings: settings(None), share, token }.is_repeatable());
+        assert!(!SharedMail { settings: settings(None), share, token }.is_repeatable());
     }
 
     /// Returns the checks of a message that never arrives, and how long it was waited for.

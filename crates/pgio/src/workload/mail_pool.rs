@@ -10,7 +10,7 @@ use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::workload::clock::{Opener, Start};
 use crate::workload::error::EngineError;
-use crate::workload::mail::{timeline, totals};
+use crate::workload::mail::{timeline, to_kept, totals};
 use crate::workload::participants::{Participants, Setup, WindowEvent, WindowOutcome};
 use crate::workload::phase::{self, Phase, Threads};
 use crate::workload::window::{OpenWindow, WindowPlan};
@@ -109,14 +109,14 @@ impl Participants for PreparedMail {
             error = Some(MailError::Nothing { server: settings.server.to_string(), what }.into());
         }
         let is_paced = settings.rate.is_some();
-        let sent = if self.is_part { self.shared.ledger.take() } else { Vec::new() };
+        let kept = if self.is_part { to_kept(&self.shared.ledger.take())? } else { Vec::new() };
         window.outcome = WindowOutcome {
             totals: totals(&tally),
             timeline: timeline(&tally, span.slice, length.as_secs_f64(), is_paced),
             seconds: (ended - start.at).as_secs_f64(),
             late: tally.late.map_or(0.0, |late| late.as_secs_f64()),
             error,
-            sent,
+            kept,
             ..window.outcome
         };
         Ok(window.into_outcome())

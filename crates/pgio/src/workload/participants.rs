@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pgio_connect::{Client, ConnectParams};
-use pgio_mail::session::Sent;
 use pgio_results::joint::DriverPart;
 use pgio_results::model::{Check, SessionTotals, Slice};
+use serde_json::value::RawValue;
 
 use super::Totals;
 use super::clock::Opener;
-use super::command::{ProgramOutput, StatusLine};
-use super::coordinator::Drivers;
 use super::error::EngineError;
+use super::output::{ProgramOutput, StatusLine};
+use super::shared::Coordinator;
 use super::window::Listener;
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
@@ -44,18 +44,18 @@ pub enum Generator {
     /// This one alone.
     #[default]
     Alone,
-    /// Drivers, for which this process is the coordinator.
-    Drivers(Arc<Drivers>),
-    /// This one is a driver and does a part of the work.
-    Driver(Arc<DriverShare>),
+    /// Others, among which this one divides the work.
+    Others(Arc<dyn Coordinator>),
+    /// This one does a part of the work.
+    Part(SessionShare),
 }
 
-/// A driver's share of the sessions.
-#[derive(Debug)]
-pub struct DriverShare {
-    /// The number of its first session among all drivers' sessions.
+/// A process's share of the sessions.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionShare {
+    /// The number of its first session among all processes' sessions.
     pub first: u32,
-    /// Sessions of all drivers.
+    /// Sessions of all processes.
     pub of: u32,
 }
 
@@ -70,10 +70,10 @@ impl Setup {
         self.share().map_or(own as u64, |share| u64::from(share.of))
     }
 
-    pub(super) fn share(&self) -> Option<&DriverShare> {
-        match &self.generator {
-            Generator::Driver(share) => Some(share),
-            Generator::Alone | Generator::Drivers(_) => None,
+    pub(super) fn share(&self) -> Option<SessionShare> {
+        match self.generator {
+            Generator::Part(share) => Some(share),
+            Generator::Alone | Generator::Others(_) => None,
         }
     }
 }
@@ -226,9 +226,9 @@ pub struct WindowOutcome {
     pub readings: BTreeSet<(String, String)>,
     /// The parts of the drivers, if there were several.
     pub drivers: Vec<DriverPart>,
-    /// The messages that drivers sent, the warm-up's included.
-    pub sent: Vec<Sent>,
-    /// What programs of drivers wrote, with the drivers' names.
+    /// What the parts report for the workload that divided the work.
+    pub kept: Vec<Box<RawValue>>,
+    /// What programs of the parts wrote, with the names of those that ran them.
     pub outputs: Vec<(String, ProgramOutput)>,
     /// What the participants found out about the window themselves.
     pub checks: Vec<Check>,

@@ -16,11 +16,11 @@ use std::sync::Arc;
 
 use pgio_connect::Client;
 
-use super::coordinator::proof::Proof;
-use super::drivers::Work;
+use super::client::ClientWork;
+use super::shared::Proof;
 use super::{
-    EngineError, Generator, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload,
-    client, weave,
+    EngineError, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload, client,
+    weave,
 };
 use crate::config::Engine;
 use crate::config::resolve::Extent;
@@ -60,20 +60,10 @@ impl Workload for Slob {
             }
             Engine::Client(settings) => {
                 let calls = client::assemble::slob_calls(&self);
-                match setup.generator.clone() {
-                    Generator::Drivers(drivers) => {
-                        let table = |number: u32| self.qualified(&format!("pgio{number}"));
-                        let tables = (1..=self.settings.tables()).map(table).collect();
-                        let proof = Proof::Scanned { tables };
-                        drivers.prepare(
-                            &Work::Client { calls, settings },
-                            Some(proof),
-                            setup,
-                            admin,
-                        )
-                    }
-                    _ => client::assemble(calls, settings, setup, admin),
-                }
+                let table = |number: u32| self.qualified(&format!("pgio{number}"));
+                let tables = (1..=self.settings.tables()).map(table).collect();
+                let proof = Proof::Scanned { tables };
+                ClientWork { calls, settings, proof }.prepare(setup, admin)
             }
         }
     }

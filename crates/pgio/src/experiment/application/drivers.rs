@@ -153,9 +153,9 @@ pub(super) fn start(
         let server = server_name(&mut target.admin).map_err(LiveError::from)?;
         drivers.reach(&target.params, &server, &runner.stop).map_err(engine)?;
         for workload in &target.workloads {
-            workload.check_drivers(&drivers, &runner.stop).map_err(engine)?;
+            workload.check_drivers(&*drivers, &runner.stop).map_err(engine)?;
         }
-        generators.insert(name.clone(), Generator::Drivers(drivers));
+        generators.insert(name.clone(), Generator::Others(drivers));
     }
     Ok(generators)
 }

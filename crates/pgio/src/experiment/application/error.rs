@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::job::JobError;
-use pgio_mail::MailError;
+use crate::exit_code::{FAILED, FILES, HasExitCode, REFUSED, USAGE};
 
 use crate::config::ResolveError;
 use crate::dataset::DatasetError;
@@ -22,8 +22,6 @@ use crate::pg::private;
 use crate::treatment::TreatmentError;
 use crate::treatment::journal::JournalError;
 use crate::workload::EngineError;
-use crate::workload::command::CommandError;
-use crate::workload::device::DeviceError;
 use pgio_connect::ConnectError;
 use pgio_results::checks::{self, DATA_DRIFT};
 use pgio_results::store::StoreError;
@@ -65,12 +63,6 @@ pub enum OpenError {
     Slob(#[from] SlobError),
     #[error(transparent)]
     Engine(#[from] EngineError),
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    #[error(transparent)]
-    Command(#[from] CommandError),
-    #[error(transparent)]
-    Mail(#[from] MailError),
     /// Background work cannot be prepared.
     #[error("background work `{name}` on {place}")]
     Background { name: String, place: String, source: Box<OpenError> },
@@ -78,6 +70,32 @@ pub enum OpenError {
     Writes { why: &'static str },
     #[error("mail_host names host `{0}`, which is not in [hosts]: add [hosts.{0}]")]
     NoMailHost(String),
+}
+
+impl HasExitCode for OpenError {
+    fn code(&self) -> u8 {
+        match self {
+            OpenError::UnknownHost { .. } | OpenError::NoMailHost(_) => USAGE,
+            OpenError::UnknownDeviceHost
+            | OpenError::UnknownControlHost
+            | OpenError::NoDevice { .. }
+            | OpenError::Writes { .. } => REFUSED,
+            OpenError::Background { source, .. } => source.code(),
+            OpenError::Program(_) => FAILED,
+            OpenError::Treatment(source) => source.code(),
+            OpenError::Live(source) => source.code(),
+            OpenError::Conflict(source) => source.code(),
+            OpenError::Host(source) => source.code(),
+            OpenError::Private(source) => source.code(),
+            OpenError::State(source) => source.code(),
+            OpenError::Connect(source) => source.code(),
+            OpenError::Control(source) => source.code(),
+            OpenError::Resolve(source) => source.code(),
+            OpenError::Dataset(source) => source.code(),
+            OpenError::Slob(source) => source.code(),
+            OpenError::Engine(source) => source.code(),
+        }
+    }
 }
 
 /// A single trial cannot run.
@@ -91,6 +109,17 @@ pub enum SingleError {
     Live(#[from] LiveError),
     #[error(transparent)]
     Slob(#[from] SlobError),
+}
+
+impl HasExitCode for SingleError {
+    fn code(&self) -> u8 {
+        match self {
+            SingleError::Connect(source) => source.code(),
+            SingleError::Conflict(source) => source.code(),
+            SingleError::Live(source) => source.code(),
+            SingleError::Slob(source) => source.code(),
+        }
+    }
 }
 
 /// An interrupted experiment cannot continue here.
@@ -134,6 +163,23 @@ pub enum ResumeError {
     Smaller { key: &'static str, was: u32, is: u32 },
     #[error("cannot continue: {0}")]
     Changed(String),
+}
+
+impl HasExitCode for ResumeError {
+    fn code(&self) -> u8 {
+        match self {
+            ResumeError::Store(source) => source.code(),
+            ResumeError::Job(source) => source.code(),
+            ResumeError::Read { .. } | ResumeError::OtherVersion { .. } => FILES,
+            ResumeError::NotStored { .. }
+            | ResumeError::OneOfSeveral { .. }
+            | ResumeError::NoSuchWorkload { .. }
+            | ResumeError::OtherExperiment { .. }
+            | ResumeError::NotInsertable { .. }
+            | ResumeError::Smaller { .. } => USAGE,
+            ResumeError::Changed(_) => REFUSED,
+        }
+    }
 }
 
 /// A run ended early.

@@ -19,6 +19,7 @@ use crate::config::experiment::{
 };
 use crate::config::inventory::expand;
 use crate::config::{ConfigError, Layer, nearest};
+use crate::exit_code::{HasExitCode, USAGE};
 use crate::experiment::state;
 use crate::experiment::target::ConnectionKeys;
 use crate::host::exec::{CommandLine, Exec, Tied};
@@ -46,6 +47,19 @@ pub enum JobError {
     SameSetting { file: String, same: SameSetting },
     #[error("{file}")]
     Treatment { file: String, source: Box<TreatmentError> },
+}
+
+impl HasExitCode for JobError {
+    fn code(&self) -> u8 {
+        match self {
+            JobError::Config(source) => source.code(),
+            JobError::OwnMetric { .. }
+            | JobError::NoMetric { .. }
+            | JobError::NotMeasured { .. }
+            | JobError::SameSetting { .. } => USAGE,
+            JobError::Treatment { source, .. } => source.code(),
+        }
+    }
 }
 
 /// An experiment file, ready to be run.

@@ -26,7 +26,7 @@ use crate::pg::server::Server;
 use crate::workload::command::{self, LastSetup, Lines};
 use crate::workload::commit::Commit;
 use crate::workload::device::bench;
-use crate::workload::{Command, Device, Mail, Workload};
+use crate::workload::{Command, Device, EngineError, Mail, Workload};
 
 /// Where the work runs, and what the workloads of one target share.
 pub(super) struct WorkPlace<'a> {
@@ -94,7 +94,7 @@ pub(super) fn check_programs(
     hosts: &Hosts,
 ) -> Result<(), OpenError> {
     if spec.kind.def().tests_device && !drivers {
-        bench::check_installed(&Host::local())?;
+        bench::check_installed(&Host::local()).map_err(EngineError::from)?;
     }
     let Some(command) = &spec.command else { return Ok(()) };
     let name = command.host.as_deref().unwrap_or(LOCAL);
@@ -103,7 +103,8 @@ pub(super) fn check_programs(
         None if name == LOCAL => Arc::new(Host::local()),
         None => return Err(OpenError::UnknownHost { name: name.to_owned(), example: "" }),
     };
-    Ok(command::check_programs(command, Lines::for_experiment(drivers), &host)?)
+    let checked = command::check_programs(command, Lines::for_experiment(drivers), &host);
+    Ok(checked.map_err(EngineError::from)?)
 }
 
 /// Prepares the work of one layer.
@@ -155,9 +156,10 @@ fn device(layer: Layer, place: &WorkPlace<'_>) -> Result<Device, OpenError> {
     let target = place.target;
     let name = target.host.as_deref().unwrap_or(LOCAL);
     let host = target.hosts.get(name).cloned().unwrap_or_else(|| Arc::new(Host::local()));
-    let device = Device::new(DeviceSettings::resolve(layer), target.device.as_deref(), host)?;
+    let device = Device::new(DeviceSettings::resolve(layer), target.device.as_deref(), host);
+    let device = device.map_err(EngineError::from)?;
     if !place.drivers {
-        device.check_place()?;
+        device.check_place().map_err(EngineError::from)?;
     }
     Ok(device)
 }
@@ -178,7 +180,8 @@ fn command(
     })?;
     let settings = CommandSettings::resolve(command, layer);
     let lines = Lines::for_experiment(place.drivers);
-    Ok(Command::new(settings, (host, lines), &target.params, admin)?)
+    let command = Command::new(settings, (host, lines), &target.params, admin);
+    Ok(command.map_err(EngineError::from)?)
 }
 
 /// Prepares `mail`; its directories are on the target's host unless the file names another.

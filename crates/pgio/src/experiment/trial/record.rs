@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::Request;
 use crate::experiment::trial_checks;
 use crate::telemetry::TelemetrySources;
-use crate::workload::command::ProgramOutput;
+use crate::workload::ProgramOutput;
 use crate::workload::coordinator::launch;
 use crate::workload::{EngineError, Totals, WindowOutcome, Workload};
 use pgio_results::histogram::Histogram;

@@ -21,6 +21,7 @@ use std::{env, io};
 use self::builds::{BUILDS, Build, is_complete};
 use super::Observer;
 use super::version::{ServerVersion, VersionRequest};
+use crate::exit_code::{FAILED, FILES, HasExitCode, INTERRUPTED, REFUSED};
 use crate::host::lock::LockError;
 use crate::host::own_dir::{DirMode, OwnDir, OwnDirError, check_tree};
 use crate::host::stop::Stop;
@@ -174,6 +175,27 @@ pub enum DownloadError {
     Locked { path: PathBuf, source: LockError },
     #[error("stopped while waiting for {holder}, which downloads the same PostgreSQL")]
     Stopped { holder: String },
+}
+
+impl HasExitCode for DownloadError {
+    fn code(&self) -> u8 {
+        match self {
+            DownloadError::Stopped { .. } => INTERRUPTED,
+            DownloadError::Io { .. } | DownloadError::Locked { .. } => FILES,
+            DownloadError::NotABuild { .. } => REFUSED,
+            DownloadError::Untrusted(source) => source.code(),
+            DownloadError::Unavailable { .. }
+            | DownloadError::NoLoader { .. }
+            | DownloadError::NoCache => FAILED,
+            #[cfg(feature = "download")]
+            DownloadError::Transfer { .. }
+            | DownloadError::Unpack { .. }
+            | DownloadError::WrongHash { .. }
+            | DownloadError::NoHash { .. } => FAILED,
+            #[cfg(not(feature = "download"))]
+            DownloadError::BuiltWithoutDownloads { .. } => FAILED,
+        }
+    }
 }
 
 #[cfg(test)]

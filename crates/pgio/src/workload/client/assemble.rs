@@ -382,7 +382,8 @@ mod tests {
     use crate::config::{ClientSettings, Engine};
     use crate::host::clock::Clock;
     use crate::host::stop::Stop;
-    use crate::workload::drivers::Work;
+    use crate::workload::client::ClientWork;
+    use crate::workload::shared::{Proof, SharedWork};
     use std::time::Duration;
 
     #[test]
@@ -414,7 +415,8 @@ mod tests {
         };
         let calls = commit_calls(&Commit { settings, schema: "public".to_owned() });
         assert_eq!(calls.sessions(), 1000);
-        let message = serde_json::to_vec(&Work::Client { calls, settings: client }).unwrap();
-        assert!(message.len() < 10_000, "{}", message.len());
+        let proof = Proof::Scanned { tables: Vec::new() };
+        let part = ClientWork { calls, settings: client, proof }.part(0, 1000).unwrap();
+        assert!(part.get().len() < 10_000, "{}", part.get().len());
     }
 }

@@ -18,7 +18,7 @@ pub(in crate::workload) const TEXT: u32 = 25;
 
 /// The work of all sessions. What sessions share is there, and sent to a driver, once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct AllCalls {
+pub(in crate::workload) struct AllCalls {
     different: Vec<Calls>,
     /// The index of each session's work.
     by_session: Vec<u32>,
@@ -37,7 +37,7 @@ impl AllCalls {
     }
 
     /// Returns the number of sessions.
-    pub fn sessions(&self) -> usize {
+    pub(in crate::workload) fn sessions(&self) -> usize {
         self.by_session.len()
     }
 
@@ -52,7 +52,7 @@ impl AllCalls {
     }
 
     /// Returns the work of these sessions.
-    pub fn part(&self, first: usize, count: usize) -> AllCalls {
+    pub(in crate::workload) fn part(&self, first: usize, count: usize) -> AllCalls {
         let mut part = AllCalls { different: Vec::new(), by_session: Vec::new() };
         let mut places = BTreeMap::new();
         let sessions = first..first + count;

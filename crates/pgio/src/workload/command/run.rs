@@ -14,7 +14,7 @@ use pgio_connect::Client;
 use super::CommandError;
 use super::environment::{Backends, CommandEnvironment};
 use super::extract::{self, CapturedOutput};
-use super::output::{ProgramOutput, StatusLine, last_lines};
+use super::output::last_lines;
 use super::runner::{Done, Job, Runner};
 use crate::config::command::{CommandSettings, Line, OutputSource};
 use crate::config::resolve::Extent;
@@ -22,6 +22,7 @@ use crate::host::command::quoted;
 use crate::host::stop::Stop;
 use crate::workload::clock::{Opener, Start, wait_until};
 use crate::workload::error::EngineError;
+use crate::workload::output::{ProgramOutput, StatusLine};
 use crate::workload::participants::{Participants, Progress, WindowEvent, WindowOutcome};
 use pgio_results::model::Metric;
 

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::CommandError;
-use super::output::{Output, cause_of_failure};
+use super::output::cause_of_failure;
 use super::programs::{SEARCH_PATH, without_shell};
 use crate::config::command::CommandSettings;
 use crate::host::command::quoted;
@@ -18,6 +18,7 @@ use crate::host::exec::ExecError;
 use crate::host::machine::HostError;
 use crate::host::stop::Stop;
 use crate::host::{Host, Shell};
+use crate::workload::output::Output;
 
 const PRELUDE: &str = include_str!("runner.sh");
 const BODY: &str = include_str!("question.sh");

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use super::roster::{ATTEMPTS, Drivers, Roster, TICK};
 use crate::host::stop::Stop;
 use crate::pg::leftovers::application_name_of_driver;
-use crate::workload::drivers::{DriverError, Failure, Fault, FromDriver, Report, ToDriver, Work};
+use crate::workload::drivers::{DriverError, Failure, Fault, FromDriver, Report, ToDriver};
 use crate::workload::error::EngineError;
+use crate::workload::shared::{Part, SharedWork};
 use pgio_connect::ConnectParams;
 use pgio_link::{Arrival, Event, Hello, Link};
 
@@ -193,8 +194,13 @@ impl Drivers {
     }
 
     /// Has every driver look for what the work needs on its host.
-    pub(in crate::workload) fn check(&self, work: &Work, stop: &Stop) -> Result<(), EngineError> {
-        let ask = |number, _| ToDriver::Check { number, work: Box::new(work.clone()) };
+    pub(super) fn check_hosts(
+        &self,
+        work: &dyn SharedWork,
+        stop: &Stop,
+    ) -> Result<(), EngineError> {
+        let part = Box::new(Part::new(work, 0, work.sessions().unwrap_or(0))?);
+        let ask = |number, _| ToDriver::Check { number, part: part.clone() };
         let take = |_, _, answer| Ok(matches!(answer, Report::Checked));
         self.ask(&ask, &take, stop)
     }

@@ -16,10 +16,11 @@ use super::roster::Roster;
 use super::{END_TIMEOUT, PartState};
 use crate::pg::leftovers::{application_name_of_command, application_name_of_driver};
 use crate::workload::clock::{Opener, ROUND_TRIPS, Start, common_lead};
-use crate::workload::drivers::{DriverError, Failure, Fault, PartProgress, Report, ToDriver, Work};
+use crate::workload::drivers::{DriverError, Failure, Fault, PartProgress, Report, ToDriver};
 use crate::workload::error::EngineError;
 use crate::workload::participants::Setup;
 use crate::workload::phase::{self, Phase};
+use crate::workload::shared::SharedWork;
 use crate::workload::window::{GRACE, OpenWindow, span};
 use pgio_link::{Arrival, Clock, LinkError};
 
@@ -70,7 +71,7 @@ impl Roster {
     /// Sends the assignments and waits until all drivers are ready.
     pub(super) fn prepare(
         &mut self,
-        work: &Work,
+        work: &dyn SharedWork,
         setup: &Setup,
         admin: &mut Client,
     ) -> Result<(u64, Vec<PartState>, Ready), EngineError> {
@@ -159,7 +160,7 @@ impl Phase for PreparePhase<'_> {
             | Report::Progress(_)
             | Report::Closed(_)
             | Report::Serving(_)
-            | Report::Sent(_)
+            | Report::Kept(_)
             | Report::Ended(_) => {}
         }
         Ok(())
@@ -293,7 +294,7 @@ impl WindowPhase<'_, '_> {
                 self.serving.insert(rank, pids);
                 self.window.report_serving(self.serving.values().flatten().copied().collect());
             }
-            Report::Sent(sent) => part.sent.extend(sent),
+            Report::Kept(value) => part.kept.push(value),
             Report::Ended(result) => {
                 self.ended.insert(rank);
                 let (error, stopped) = (result.error.clone(), result.stopped);

@@ -19,6 +19,7 @@ use crate::pg::server::FORCE_FLUSH_SINCE;
 use crate::workload::drivers::{DriverError, PartResult};
 use crate::workload::error::EngineError;
 use crate::workload::participants::WindowOutcome;
+use crate::workload::shared::Proof;
 use crate::workload::slice::Totals;
 
 const ID: &str = "driver-sum";
@@ -26,15 +27,6 @@ const ID: &str = "driver-sum";
 const STATISTICS_DELAY: std::time::Duration = std::time::Duration::from_millis(600);
 /// Readings until two agree. Beyond, other sessions use the tables, which the check then finds.
 const MAX_READINGS: u32 = 20;
-
-/// Where the server counts the calls of a workload.
-#[derive(Debug, Clone)]
-pub enum Proof {
-    /// Each call inserts `rows` into the table, whose name is quoted.
-    Inserted { table: String, rows: u64 },
-    /// Each call is one scan of an index of these tables.
-    Scanned { tables: Vec<String> },
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counted {
@@ -174,7 +166,7 @@ pub(super) fn find_addresses(
 
 /// Ends what a lost driver has left on the server.
 pub(super) fn terminate_lost(error: &EngineError, run_id: &str, admin: &mut Client) {
-    if let EngineError::Drivers(DriverError::Lost { rank, .. }) = error {
+    if let Some(DriverError::Lost { rank, .. }) = error.work() {
         let name = application_name_of_driver(run_id, *rank);
         terminate(admin, &application_name_of_command(&name));
         terminate(admin, &name);

@@ -60,7 +60,7 @@ impl Drivers {
         run_id: &str,
         stop: &Stop,
     ) -> Result<Vec<Arc<Drivers>>, EngineError> {
-        launcher.check().map_err(EngineError::Drivers)?;
+        launcher.check()?;
         let token = launcher.token().map_err(DriverError::from)?;
         let token = match token {
             Some(token) => token,
@@ -157,9 +157,11 @@ impl Roster {
         loop {
             self.replace_missing(stop)?;
             attempt += 1;
-            match prepare(self) {
-                Err(EngineError::Drivers(DriverError::Lost { .. })) if attempt < attempts => {}
-                done => return done,
+            let done = prepare(self);
+            let is_lost =
+                |error: &EngineError| matches!(error.work(), Some(DriverError::Lost { .. }));
+            if attempt == attempts || !done.as_ref().is_err_and(is_lost) {
+                return done;
             }
         }
     }
@@ -324,8 +326,10 @@ mod tests {
 
     use super::*;
     use crate::config::ClientSettings;
+    use crate::workload::client::ClientWork;
     use crate::workload::client::calls::{AllCalls, Calls, Statement};
-    use crate::workload::drivers::{Failure, Fault, FromDriver, Report, Work};
+    use crate::workload::drivers::{Failure, Fault, FromDriver, Report};
+    use crate::workload::shared::Proof;
     use crate::workload::{Generator, Script, Setup};
     use pgio_link::{Event, Hello, Link, PROTOCOL, Patience, build_hash, dial};
 
@@ -450,9 +454,11 @@ mod tests {
             statements: vec![Statement { name: "r".into(), sql: "x".repeat(bytes), types: vec![] }],
             calls: Vec::new(),
         };
-        let settings = ClientSettings { threads: 1, pipeline: 1, pace: None };
-        let work =
-            Work::Client { calls: AllCalls::per_session(vec![own(1), own(65 << 20)]), settings };
+        let work = ClientWork {
+            calls: AllCalls::per_session(vec![own(1), own(65 << 20)]),
+            settings: ClientSettings { threads: 1, pipeline: 1, pace: None },
+            proof: Proof::Scanned { tables: Vec::new() },
+        };
         let env = pgio_connect::Env::default();
         let setup = Setup {
             params: pgio_connect::resolve("host=h user=u dbname=d", &env).unwrap(),
@@ -481,10 +487,8 @@ mod tests {
                 let (host, why) = ("h".to_owned(), "gone".to_owned());
                 Err(DriverError::Lost { rank: 0, host, why, inside: false }.into())
             });
-            assert!(
-                matches!(lost, Err(EngineError::Drivers(DriverError::Lost { .. }))),
-                "{lost:?}"
-            );
+            let error = lost.unwrap_err();
+            assert!(matches!(error.work(), Some(DriverError::Lost { .. })), "{error:?}");
             assert_eq!(prepared, attempts);
         }
     }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pgio_connect::Client;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::place::{Consent, Place};
 use super::{Bench, CLASS, DeviceError, Extent as Amount, Job, SMALLEST_REGION, Test, bench};
@@ -19,12 +21,11 @@ use crate::host::stop::Stop;
 use crate::host::storage::path_of;
 use crate::rng::derive;
 use crate::workload::clock::{Opener, Start, wait_until};
-use crate::workload::coordinator::Drivers;
-use crate::workload::drivers::Work;
 use crate::workload::error::EngineError;
 use crate::workload::participants::{
     Generator, Participants, Progress, Setup, WindowEvent, WindowOutcome,
 };
+use crate::workload::shared::{Coordinator, Part, PartKind, SharedWork};
 use crate::workload::{SessionSettings, Totals, Workload};
 use pgio_results::model::WorkloadInfo;
 
@@ -67,11 +68,6 @@ impl Device {
         Ok(Device { settings, path, host })
     }
 
-    /// Returns a driver's part, whose place is on its own host.
-    pub fn on_this_host(settings: DeviceSettings, path: String) -> Device {
-        Device { settings, path, host: Arc::new(Host::local()) }
-    }
-
     /// Refuses, before anything is changed, a host without fio, and a place that cannot be measured or must not be
     /// written.
     pub fn check_place(&self) -> Result<(), DeviceError> {
@@ -80,7 +76,7 @@ impl Device {
     }
 
     /// Opens the place and, if allowed, writes the whole region once.
-    pub fn prepare_here(
+    fn prepare_here(
         &self,
         setup: Setup,
         admin: &mut Client,
@@ -109,10 +105,6 @@ impl Device {
         }
         let job = job(warmup, self.settings.run_time, seed);
         Ok(Box::new(PreparedFio { bench, job, warmup, stop, opener }))
-    }
-
-    fn driver_work(&self) -> Work {
-        Work::Device { settings: self.settings.clone(), path: self.path.clone() }
     }
 
     fn test(&self) -> Test {
@@ -182,6 +174,40 @@ impl Participants for PreparedFio {
     }
 }
 
+/// What each process does, on its own host.
+#[derive(Serialize, Deserialize)]
+struct DevicePart {
+    settings: DeviceSettings,
+    path: String,
+}
+
+impl DevicePart {
+    fn read(part: &Part) -> Result<Device, EngineError> {
+        let DevicePart { settings, path } = part.read()?;
+        Ok(Device { settings, path, host: Arc::new(Host::local()) })
+    }
+}
+
+pub(in crate::workload) const PART: PartKind = PartKind {
+    name: "device",
+    check: |part| Ok(DevicePart::read(part)?.check_place()?),
+    prepare: |part, setup, admin| DevicePart::read(part)?.prepare_here(setup, admin),
+};
+
+impl SharedWork for Device {
+    fn kind(&self) -> &'static str {
+        PART.name
+    }
+
+    fn sessions(&self) -> Option<usize> {
+        None
+    }
+
+    fn part(&self, _: usize, _: usize) -> Result<Box<RawValue>, serde_json::Error> {
+        to_raw_value(&DevicePart { settings: self.settings.clone(), path: self.path.clone() })
+    }
+}
+
 impl Workload for Device {
     fn info(&self) -> WorkloadInfo {
         let DeviceSettings { size, block_size, depth, test, .. } = self.settings;
@@ -207,15 +233,14 @@ impl Workload for Device {
         setup: Setup,
         admin: &mut Client,
     ) -> Result<Box<dyn Participants>, EngineError> {
-        if let Generator::Drivers(drivers) = &setup.generator {
-            let drivers = Arc::clone(drivers);
-            return drivers.prepare(&self.driver_work(), None, setup, admin);
+        match setup.generator.clone() {
+            Generator::Others(others) => others.prepare(&*self, setup, admin),
+            Generator::Alone | Generator::Part(_) => self.prepare_here(setup, admin),
         }
-        self.prepare_here(setup, admin)
     }
 
-    fn check_drivers(&self, drivers: &Drivers, stop: &Stop) -> Result<(), EngineError> {
-        drivers.check(&self.driver_work(), stop)
+    fn check_drivers(&self, drivers: &dyn Coordinator, stop: &Stop) -> Result<(), EngineError> {
+        drivers.check(self, stop)
     }
 
     fn session_settings(&self) -> SessionSettings {

@@ -7,12 +7,10 @@ use std::time::{Duration, Instant};
 
 use pgio_connect::Client;
 
-use crate::host::Host;
+use crate::exit_code::{REFUSED, USAGE};
 use crate::host::stop::Stop;
 use crate::pg::{leftovers, session};
-use crate::workload::command::{self, CommandError};
-use crate::workload::device::{self, DeviceError};
-use crate::workload::drivers::{Fault, Work, server_name};
+use crate::workload::drivers::{Fault, server_name};
 use crate::workload::error::EngineError;
 use pgio_connect::{ConnectError, ConnectParams, Env, RootCert, SslMode};
 
@@ -78,20 +76,6 @@ pub(super) fn reach(dsn: &str, application_name: &str) -> Result<String, EngineE
         .map_err(|source| EngineError::Postgres { doing: "identifying the server", source })
 }
 
-/// Refuses work for which this host lacks something.
-pub(super) fn check(work: &Work) -> Result<(), EngineError> {
-    match work {
-        Work::Client { .. } | Work::Mail { .. } => {}
-        Work::Device { settings, path } => {
-            device::Device::on_this_host(settings.clone(), path.clone()).check_place()?;
-        }
-        Work::Command { settings } => {
-            command::check_programs(&settings.spec, command::Lines::Driver, &Host::local())?;
-        }
-    }
-    Ok(())
-}
-
 /// Returns where the cause of an error lies.
 pub(super) fn fault(error: &EngineError) -> Fault {
     match error {
@@ -102,13 +86,8 @@ pub(super) fn fault(error: &EngineError) -> Fault {
         | EngineError::Plan { .. }
         | EngineError::Pooled
         | EngineError::NotOurs(_)
-        | EngineError::Untrusted(_)
-        | EngineError::Device(
-            DeviceError::Place(_) | DeviceError::NoFio { .. } | DeviceError::Refused { .. },
-        )
-        | EngineError::Command(CommandError::Missing { .. } | CommandError::Refused(_)) => {
-            Fault::Requirements
-        }
+        | EngineError::Untrusted(_) => Fault::Requirements,
+        EngineError::Work(error) if [USAGE, REFUSED].contains(&error.code) => Fault::Requirements,
         _ => Fault::Work,
     }
 }

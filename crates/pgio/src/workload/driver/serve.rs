@@ -8,12 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::preflight::{check, fault, reach};
+use super::preflight::{fault, reach};
 use super::trial::{Order, TrialWork};
+use crate::exit_code::{CONNECT, HasExitCode, INTERRUPTED, REFUSED};
 use crate::host::stop::Stop;
 use crate::pg::words;
 use crate::workload::drivers::{Failure, Fault, FromDriver, Report, ToDriver};
 use crate::workload::error::EngineError;
+use crate::workload::shared::PartKind;
 use pgio_link::{
     Clock, Event, Hello, Link, LinkError, PROTOCOL, Patience, Token, build_hash, dial, host_name,
 };
@@ -34,6 +36,16 @@ pub enum ServeError {
     Stopped,
 }
 
+impl HasExitCode for ServeError {
+    fn code(&self) -> u8 {
+        match self {
+            ServeError::Link(LinkError::Unreachable { .. }) | ServeError::Lost(_) => CONNECT,
+            ServeError::Link(_) => REFUSED,
+            ServeError::Stopped => INTERRUPTED,
+        }
+    }
+}
+
 /// The trial that a driver works on.
 struct Current {
     number: u64,
@@ -48,6 +60,7 @@ pub fn serve(
     token: &Token,
     rank: Option<u32>,
     within: Duration,
+    kinds: &'static [PartKind],
     stop: &Stop,
 ) -> Result<(), ServeError> {
     let hello = Hello {
@@ -66,7 +79,7 @@ pub fn serve(
     let (_, link) = dialed
         .map_err(|error| if stop.requested() { ServeError::Stopped } else { error.into() })?;
     let mut current = None;
-    let ended = handle_messages(&link, clock, &events, &mut current, stop);
+    let ended = handle_messages(&link, clock, &events, &mut current, kinds, stop);
     if let Some(trial) = current {
         end_trial(&trial, &ended);
         if let Err(ServeError::Stopped) = &ended {
@@ -102,6 +115,7 @@ fn handle_messages(
     clock: Clock,
     events: &Receiver<Event>,
     current: &mut Option<Current>,
+    kinds: &'static [PartKind],
     stop: &Stop,
 ) -> Result<(), ServeError> {
     loop {
@@ -122,9 +136,9 @@ fn handle_messages(
                     Ok(Report::Reached(reach(&dsn, &application_name)?))
                 });
             }
-            ToDriver::Check { number, work } => {
+            ToDriver::Check { number, part } => {
                 answer_on_thread(link.clone(), number, move || {
-                    check(&work)?;
+                    (part.find(kinds)?.check)(&part)?;
                     Ok(Report::Checked)
                 });
             }
@@ -137,6 +151,7 @@ fn handle_messages(
                     clock,
                     stop: stop.clone(),
                     orders: Mutex::new(receiver),
+                    kinds,
                 });
                 let thread = thread::Builder::new()
                     .name("trial".to_owned())

@@ -16,19 +16,17 @@ use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::pg::words;
 use crate::workload::clock::{Opener, Start};
-use crate::workload::command::{self, ProgramOutput};
 use crate::workload::drivers::{
-    Assignment, DriverError, Failure, FromDriver, PartProgress, PartResult, Report, Work,
+    Assignment, DriverError, Failure, FromDriver, PartProgress, PartResult, Report,
 };
 use crate::workload::error::EngineError;
+use crate::workload::output::ProgramOutput;
 use crate::workload::participants::{
-    DriverShare, Generator, Participants, Progress, Setup, WindowEvent, WindowOutcome,
+    Generator, Progress, SessionShare, Setup, WindowEvent, WindowOutcome,
 };
-use crate::workload::{client, device, mail};
+use crate::workload::shared::PartKind;
 use pgio_link::{Clock, Link};
 
-/// Messages in one report of what was sent: some 2 MB.
-const SENT_PER_REPORT: usize = 10_000;
 /// Interval of progress reports: the coordinator should need next to nothing for them.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -40,6 +38,7 @@ pub(super) struct TrialWork {
     pub(super) clock: Clock,
     pub(super) stop: Stop,
     pub(super) orders: Mutex<Receiver<Order>>,
+    pub(super) kinds: &'static [PartKind],
 }
 
 impl TrialWork {
@@ -73,13 +72,11 @@ impl TrialWork {
             warmup: Duration::try_from_secs_f64(assignment.warmup_seconds).unwrap_or_default(),
             seed: assignment.seed,
             stop: self.stop.clone(),
-            generator: Generator::Driver(Arc::new(DriverShare {
-                first: assignment.first,
-                of: assignment.of,
-            })),
+            generator: Generator::Part(SessionShare { first: assignment.first, of: assignment.of }),
             opener: Some(Arc::clone(&self) as Arc<dyn Opener>),
         };
-        let ready = prepare(assignment.work, setup, &mut admin)?;
+        let kind = assignment.part.find(self.kinds)?;
+        let ready = (kind.prepare)(&assignment.part, setup, &mut admin)?;
         self.send(Report::Ready { pids: ready.pids(), pinned: ready.pinned() })?;
         let Order::Run(extent) = self.order()? else {
             return Err(DriverError::UnexpectedOrder.into());
@@ -87,8 +84,8 @@ impl TrialWork {
         let mut watch = WindowReporter::new(&self);
         let mut outcome =
             ready.run(&mut admin, extent, &mut |_, event| watch.handle_event(&event))?;
-        for sent in std::mem::take(&mut outcome.sent).chunks(SENT_PER_REPORT) {
-            self.send(Report::Sent(sent.to_vec()))?;
+        for kept in std::mem::take(&mut outcome.kept) {
+            self.send(Report::Kept(kept))?;
         }
         Ok(watch.result(outcome))
     }
@@ -103,23 +100,6 @@ impl TrialWork {
                 Err(_) => return Err(EngineError::Stopped),
             }
         }
-    }
-}
-
-fn prepare(
-    work: Work,
-    setup: Setup,
-    admin: &mut Client,
-) -> Result<Box<dyn Participants>, EngineError> {
-    match work {
-        Work::Client { calls, settings } => client::assemble(calls, settings, setup, admin),
-        Work::Mail { settings, share, token } => {
-            mail::assemble((settings, share), token, setup, admin)
-        }
-        Work::Device { settings, path } => {
-            device::Device::on_this_host(settings, path).prepare_here(setup, admin)
-        }
-        Work::Command { settings } => command::assemble(settings, &setup, admin),
     }
 }
 
