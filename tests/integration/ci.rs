@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pgio_report::analysis::test_support::{demo, stored_runs, write_runs};
 use pgio_results::Outcome;
+use pgio_verdict::test_support::{demo, stored_runs, write_runs};
 
 use pgio_tests::fixture::{INSTALLED, fresh_database, is_installed, pgio_exe, shared_primary};
 use pgio_tests::workdir::{Workdir, experiment};

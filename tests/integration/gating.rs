@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use pgio_report::analysis::test_support::{failing, write_runs};
+use pgio_verdict::test_support::{failing, write_runs};
 use serde_json::Value;
 
 use pgio_tests::fixture::{INSTALLED, fresh_database, shared_primary};

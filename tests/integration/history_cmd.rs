@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use benchmath::rng::SplitMix64;
-use pgio_report::analysis::test_support::{stored_runs, unit_noise, write_runs};
 use pgio_results::store::StoredExperiment;
+use pgio_verdict::test_support::{stored_runs, unit_noise, write_runs};
 use serde_json::Value;
 
 use crate::schema;

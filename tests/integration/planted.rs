@@ -7,7 +7,7 @@ use std::path::Path;
 
 use pgio::pg::private::PrivateCluster;
 use pgio_connect::Client;
-use pgio_report::analysis::test_support::{stored_runs, write_runs};
+use pgio_verdict::test_support::{stored_runs, write_runs};
 
 use pgio_tests::fixture::{INSTALLED, connect, fresh_database, own_primary, shared_primary};
 use pgio_tests::workdir::{SAMPLED, Workdir, experiment, show};

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use pgio::cli::{DOCTOR_SCHEMA, DoctorDocument};
-use pgio_report::analysis::across::{ACROSS_SCHEMA, Across};
-use pgio_report::analysis::history::{HISTORY_SCHEMA, History};
-use pgio_report::analysis::{ANALYSIS_SCHEMA, Analysis};
 use pgio_report::report::json::{DEVICE_SCHEMA, DeviceV1};
 use pgio_results::model::{TRIAL_SCHEMA, Trial};
 use pgio_results::store::{MANIFEST_SCHEMA, Manifest};
 use pgio_results::telemetry::{SERIES_SCHEMA, Series};
+use pgio_verdict::across::{ACROSS_SCHEMA, Across};
+use pgio_verdict::history::{HISTORY_SCHEMA, History};
+use pgio_verdict::{ANALYSIS_SCHEMA, Analysis};
 use schemars::{JsonSchema, schema_for};
 use serde_json::{Map, Value, json};
 

@@ -266,8 +266,8 @@ pub(super) fn generate_trial(n: u32, random: &mut SplitMix64) -> Trial {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pgio_report::analysis::{self, trial_statuses};
     use pgio_results::store;
+    use pgio_verdict::{self as analysis, trial_statuses};
 
     /// Reading and judging are linear: four times the trials take much less than eight times the time.
     /// The statistics of a comparison are left out; their own tests cover their growth.

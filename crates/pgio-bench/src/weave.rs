@@ -21,8 +21,8 @@ use pgio::experiment::event::Event;
 use pgio::host::stop::Stop;
 use pgio::pg::private::VersionRequest;
 use pgio_bench::BusyLoop;
-use pgio_report::analysis::pilot;
 use pgio_results::{BURN_IN_BLOCK, store};
+use pgio_verdict::pilot;
 
 const ALPHA: f64 = 0.05;
 const POWER: f64 = 0.8;

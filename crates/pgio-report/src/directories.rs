@@ -2,7 +2,7 @@
 //!
 //! `analysis` and `report` work on records in memory and touch no file; this module connects them with the files of
 //! [`pgio_results::store`]. It prints nothing. A page is made from what is stored, so it can be written again at any
-//! time. Next: [`crate::sides`] compares the runs of two sides.
+//! time. Next: [`pgio_verdict::sides`] compares the runs of two sides.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -10,10 +10,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::analysis::history::Run;
-use crate::analysis::{self, Analysis};
 use crate::report::html;
 use pgio_results::store::{self, StoreError, StoredExperiment};
+use pgio_verdict::history::Run;
+use pgio_verdict::{self as analysis, Analysis};
 
 /// The file that `compare` and `demo` write beside the results.
 const PAGE: &str = "report.html";
@@ -161,9 +161,9 @@ pub fn read_runs(dirs: &[PathBuf]) -> Result<(Vec<Run>, Vec<StoreError>), StoreE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::test_support::{stored_runs, write_runs};
     use pgio_results::store::Store;
     use pgio_results::test_support::manifest;
+    use pgio_verdict::test_support::{stored_runs, write_runs};
 
     #[test]
     fn load_reads_and_judges_results_and_renders_the_page() {

@@ -1,10 +1,7 @@
-//! Verdicts and reports of pgio, from stored results alone: no server, no host, no clock.
+//! Reports of pgio, from stored results and verdicts alone: no server, no host, no clock.
 //!
-//! [`analysis`] draws the conclusions, [`report`] shows them as text, Markdown, HTML, CSV and JSON.
-//! Both work on records of [`pgio_results`] in memory; statistics come from [`benchmath`]. [`directories`] reads the
-//! records from results directories and writes report pages there, [`sides`] compares the records of two sides.
+//! [`report`] shows records of [`pgio_results`] and their analysis by [`pgio_verdict`] as text, Markdown, HTML, CSV and
+//! JSON. [`directories`] reads the records from results directories and writes report pages there.
 
-pub mod analysis;
 pub mod directories;
 pub mod report;
-pub mod sides;

@@ -40,6 +40,8 @@ pub mod table;
 mod tests;
 pub mod text;
 pub mod trial;
+#[cfg(test)]
+mod worded_tests;
 
 pub use comparison::document;
 pub use lead::{failures, headline, lead};

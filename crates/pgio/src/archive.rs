@@ -16,7 +16,7 @@ pub mod write;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pgio_connect::{Client, ConnectError, Row, Transaction};
-use pgio_report::analysis::history::{Run, RunCondition};
+use pgio_verdict::history::{Run, RunCondition};
 use serde::de::DeserializeOwned;
 
 use crate::exit_code::{FAILED, HasExitCode, REFUSED};

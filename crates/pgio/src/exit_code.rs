@@ -1,8 +1,8 @@
 //! The exit codes of pgio, and the code of each error: an error type says its own beside its variants.
 
 use pgio_connect::ConnectError;
-use pgio_report::sides::SideError;
 use pgio_results::store::StoreError;
+use pgio_verdict::sides::SideError;
 
 /// Every code with its meaning, for `--help`, the manual and docs/KEYS.md.
 pub const CODES: &[(u8, &str)] = &[

@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use pgio_report::analysis::test_support::{demo, write_runs};
+use pgio_verdict::test_support::{demo, write_runs};
 use rustix::process::Signal;
 
 use crate::loading::room::TinyFileSystem;

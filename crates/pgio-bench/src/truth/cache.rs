@@ -6,8 +6,8 @@ use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::cli::{output, signals};
 use pgio::config::value::EngineName;
 use pgio::pg::private::PrivateCluster;
-use pgio_report::analysis::Comparison;
 use pgio_results::{Trial, store};
+use pgio_verdict::Comparison;
 
 use super::rounds::{CACHED_READS, Plan, Round, RoundResult, load, private, run_rounds, scratch};
 
@@ -171,7 +171,7 @@ pub(super) fn run_aa(args: &AaArgs) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pgio_report::analysis::test_support::trial;
+    use pgio_verdict::test_support::trial;
 
     #[test]
     fn misses_are_compared_with_the_first_trial_of_the_block() {

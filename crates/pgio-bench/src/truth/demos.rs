@@ -9,7 +9,7 @@ use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::cli::{output, signals};
 use pgio::pg::private::VersionRequest;
 use pgio_bench::BusyLoop;
-use pgio_report::analysis::{Analysis, Comparison, Verdict};
+use pgio_verdict::{Analysis, Comparison, Verdict};
 
 const DEMO: &str = include_str!("../../../../examples/demo.toml");
 

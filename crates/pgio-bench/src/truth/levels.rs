@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::rounds::{Plan, scratch, seconds};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::cli::{output, signals};
-use pgio_report::analysis::{Analysis, WEAVE_CARRY_OVER, WEAVE_SHORT};
 use pgio_report::report;
+use pgio_verdict::{Analysis, WEAVE_CARRY_OVER, WEAVE_SHORT};
 
 /// Largest difference of mean ratios, as a share of the ratio if that is above 1.
 const MAX_DIFFERENCE: f64 = 0.02;

@@ -6,7 +6,7 @@
 use super::rounds::{Plan, scratch};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::cli::{output, signals};
-use pgio_report::analysis::{Analysis, Comparison, Decision, Gate};
+use pgio_verdict::{Analysis, Comparison, Decision, Gate};
 
 /// `commit_delay` of the baseline, in microseconds.
 const BASELINE: u32 = 20_000;

@@ -14,9 +14,9 @@ use pgio::experiment::state;
 use pgio::host::stop::Stop;
 use pgio::pg::private::{PrivateCluster, VersionRequest};
 use pgio::workload::Progress;
-use pgio_report::analysis::{Analysis, Comparison, Verdict};
 use pgio_report::directories;
 use pgio_results::units::{Scale, exact_duration};
+use pgio_verdict::{Analysis, Comparison, Verdict};
 use tempfile::TempDir;
 
 use crate::server;

@@ -7,8 +7,8 @@
 use super::rounds::{Plan, scratch};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::cli::{output, signals};
-use pgio_report::analysis::screening::{Effect, LevelEffect, ScreeningResult};
-use pgio_report::analysis::{Analysis, Verdict};
+use pgio_verdict::screening::{Effect, LevelEffect, ScreeningResult};
+use pgio_verdict::{Analysis, Verdict};
 
 const DELAY: &str = "commit_delay";
 const SYNC: &str = "synchronous_commit";
@@ -138,8 +138,8 @@ fn sum_up(all: &[ScreeningVerdict]) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pgio_report::analysis::analyze;
-    use pgio_report::analysis::test_support::{screened, screened_as};
+    use pgio_verdict::analyze;
+    use pgio_verdict::test_support::{screened, screened_as};
 
     #[test]
     fn the_planted_effect_must_be_found_and_any_other_is_a_false_alarm() {

@@ -17,8 +17,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::rounds::{Plan, Round, RoundResult, opened_at, private, run_rounds};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::experiment::event::Event;
-use pgio_report::analysis::{Analysis, Comparison, STALLS};
 use pgio_report::report::Statement;
+use pgio_verdict::{Analysis, Comparison, STALLS};
 
 const STALLED: &str = "stalling";
 /// The stopped part of a window, from this point on.

@@ -7,12 +7,12 @@ use super::csv::{at_least, number, word};
 use super::format::{self, NONE, NOT_DECIDED, moment};
 use super::lead::probability;
 use super::table::{Column, Document, Label, Remark, Table, columns};
-use crate::analysis::across::gate::RuleResult;
-use crate::analysis::across::{
+use pgio_results::Metric;
+use pgio_verdict::across::gate::RuleResult;
+use pgio_verdict::across::{
     Across, AcrossComparison, AcrossEffect, AcrossFailures, Effect, MIN_RUNS, Side,
 };
-use crate::analysis::{Interval, Verdict};
-use pgio_results::Metric;
+use pgio_verdict::{Interval, Verdict};
 
 pub fn document(across: &Across) -> Document {
     let mut tables = vec![primary(across)];
@@ -310,11 +310,11 @@ fn remarks(across: &Across) -> Vec<Remark> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::across::across;
-    use crate::analysis::test_support::{demo, stored_runs};
     use crate::report::text;
     use pgio_results::Outcome;
     use pgio_results::store::StoredExperiment;
+    use pgio_verdict::across::across;
+    use pgio_verdict::test_support::{demo, stored_runs};
 
     #[test]
     fn a_lower_bound_is_marked_on_its_side() {

@@ -6,11 +6,11 @@
 
 use super::format::{self, NONE};
 use super::table::{Column, Table};
-use crate::analysis::screening::ScreeningResult;
-use crate::analysis::{Analysis, Condition};
 use pgio_results::latency::{Class, Statistic};
 use pgio_results::metrics::latency_metric;
 use pgio_results::waits::{GROUPS, WaitGroup};
+use pgio_verdict::screening::ScreeningResult;
+use pgio_verdict::{Analysis, Condition};
 
 /// Classes in the order in which they tell most; a line of text has room for the first two that were timed.
 const CLASSES: [Class; 8] = [
@@ -143,9 +143,9 @@ fn share((group, share): (WaitGroup, f64)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyze;
-    use crate::analysis::test_support::{screened, set};
     use crate::report::screening::factorial;
+    use pgio_verdict::analyze;
+    use pgio_verdict::test_support::{screened, set};
 
     fn with_latencies() -> Analysis {
         let mut stored = screened(6);

@@ -186,7 +186,7 @@ fn longest(calls: u64, seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::test_support::classic_trial;
+    use pgio_verdict::test_support::classic_trial;
 
     #[test]
     fn the_classic_head_matches_the_original() {

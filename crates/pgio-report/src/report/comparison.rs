@@ -12,13 +12,13 @@ use super::noise::trust;
 use super::statement::{effect, marked_name, needed_blocks};
 use super::table::{Column, Document, Label, Remark, Table};
 use super::{cells, explain, lead, margin, noise, screening, servers, sweep};
-use crate::analysis::{
-    ALPHA, Analysis, Condition, CountedWarning, Decision, Finding, Interval, State, Totals,
-    Verdict, is_rate_of_work,
-};
 use pgio_results::latency::{Class, Statistic};
 use pgio_results::metrics::{self, Direction, MetricDef};
 use pgio_results::{CheckVerdict, Metric, Warning};
+use pgio_verdict::{
+    ALPHA, Analysis, Condition, CountedWarning, Decision, Finding, Interval, State, Totals,
+    Verdict, is_rate_of_work,
+};
 
 /// Conditions beside the baseline in one table of secondary metrics; more do not fit into a line.
 const SIDE_BY_SIDE: usize = 2;

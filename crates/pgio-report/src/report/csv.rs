@@ -9,13 +9,13 @@ use serde::Serialize;
 
 use super::screening;
 use super::table::{Column, Table};
-use crate::analysis::screening::{Effect, title};
-use crate::analysis::sweep::{CellEffect, Estimate, SweptCell};
-use crate::analysis::{Analysis, Bound, Comparison, Condition, TrialStatus, trial_statuses};
 use pgio_results::Trial;
 use pgio_results::metrics;
 use pgio_results::store::StoredExperiment;
 use pgio_results::sweep::{Point, value_text};
+use pgio_verdict::screening::{Effect, title};
+use pgio_verdict::sweep::{CellEffect, Estimate, SweptCell};
+use pgio_verdict::{Analysis, Bound, Comparison, Condition, TrialStatus, trial_statuses};
 
 const COLUMNS: &[&str] = &[
     "experiment",
@@ -345,8 +345,8 @@ fn wide_row(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyze;
-    use crate::analysis::test_support::demo;
+    use pgio_verdict::analyze;
+    use pgio_verdict::test_support::demo;
     use proptest::prelude::*;
 
     /// A reader that knows nothing but RFC 4180.

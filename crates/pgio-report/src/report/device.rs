@@ -4,12 +4,12 @@
 use super::format::{self, NONE, NOT_DECIDED};
 use super::statement::effect;
 use super::table::{Column, Document, Table, columns};
-use crate::analysis::Verdict;
-use crate::analysis::device::{Described, TestResult};
 use pgio_results::latency::{Class, Statistic};
 use pgio_results::metrics::{definition, latency_name};
 use pgio_results::model::{DeviceRecord, DeviceTest};
 use pgio_results::units::human;
+use pgio_verdict::Verdict;
+use pgio_verdict::device::{Described, TestResult};
 
 const MEAN: &str = latency_name(Class::Device, Statistic::Mean);
 const PERCENTILES: [&str; 3] = [
@@ -183,8 +183,8 @@ fn percentiles(found: &Described) -> String {
 mod tests {
     use super::super::text;
     use super::*;
-    use crate::analysis::device::results;
     use pgio_results::test_support::device_record;
+    use pgio_verdict::device::results;
 
     fn rendered(record: &DeviceRecord) -> String {
         text::render(&document(record, &results(record)))

@@ -6,16 +6,16 @@
 
 use super::format::{self, NONE};
 use super::table::{Column, Table, columns};
-use crate::analysis::Analysis;
-use crate::analysis::condition::BackgroundRate;
-use crate::analysis::reconcile::Reconciliation;
-use crate::analysis::replica::Replica;
-use crate::analysis::standbys::StandbyUse;
-use crate::analysis::waits::{
-    Decomposition, DecompositionDifference, Part, PartDifference, Predicted,
-};
 use pgio_results::units::human;
 use pgio_results::waits::{GROUPS, WaitGroup};
+use pgio_verdict::Analysis;
+use pgio_verdict::condition::BackgroundRate;
+use pgio_verdict::reconcile::Reconciliation;
+use pgio_verdict::replica::Replica;
+use pgio_verdict::standbys::StandbyUse;
+use pgio_verdict::waits::{
+    Decomposition, DecompositionDifference, Part, PartDifference, Predicted,
+};
 
 /// A kind of wait has a column if it takes at least this share of any operation.
 const SHOWN_SHARE: f64 = 0.005;
@@ -317,8 +317,8 @@ pub(super) fn background(analysis: &Analysis) -> Option<Table> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyze;
-    use crate::analysis::test_support::demo;
+    use pgio_verdict::analyze;
+    use pgio_verdict::test_support::demo;
 
     #[test]
     fn a_standby_shows_its_place_its_delay_and_its_disk() {

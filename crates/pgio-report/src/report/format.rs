@@ -5,9 +5,9 @@
 
 use std::fmt;
 
-use crate::analysis::{Bound, Interval, MAX_FACTOR};
 use pgio_results::units::human;
 use pgio_results::{Metric, joint};
+use pgio_verdict::{Bound, Interval, MAX_FACTOR};
 
 /// Shown if there is no number.
 pub(super) const NONE: &str = "–";

@@ -10,8 +10,8 @@ use pgio_results::Metric;
 use super::csv::{number, word};
 use super::format::{self, NONE};
 use super::table::{Column, Document, Label, Remark, Table, columns};
-use crate::analysis::Verdict;
-use crate::analysis::history::{
+use pgio_verdict::Verdict;
+use pgio_verdict::history::{
     EnvironmentChange, History, LevelChange, MAX_AUTOCORRELATION, Point, Series, Trend,
 };
 
@@ -414,10 +414,10 @@ mod tests {
     use benchmath::rng::SplitMix64;
 
     use super::*;
-    use crate::analysis::history::{ChangedSubject, Question, Run, history};
-    use crate::analysis::test_support::{stored_runs, unit_noise};
     use crate::report::{csv, html, text};
     use pgio_results::store::StoredExperiment;
+    use pgio_verdict::history::{ChangedSubject, Question, Run, history};
+    use pgio_verdict::test_support::{stored_runs, unit_noise};
 
     fn followed(runs: u32, step_at: u32) -> History {
         let mut rng = SplitMix64::new(1);

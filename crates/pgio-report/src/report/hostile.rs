@@ -7,12 +7,12 @@ use proptest::prelude::*;
 
 use super::table::{Column, Document, Label, Remark, Table};
 use super::{across, classic, csv, document, html, json, lead, markdown, text, trial};
-use crate::analysis::across::across as compared;
-use crate::analysis::analyze;
-use crate::analysis::test_support::{classic_trial, demo, replicated};
 use pgio_results::change::Change;
 use pgio_results::store::StoredExperiment;
 use pgio_results::{Check, Outcome, Trial, Warning};
+use pgio_verdict::across::across as compared;
+use pgio_verdict::analyze;
+use pgio_verdict::test_support::{classic_trial, demo, replicated};
 
 const WILD: &str = "\u{1b}[31m\u{9b}2J\u{7}\r\u{202e}\u{2066}\u{200f}\u{2028}\u{feff}\u{7f}";
 

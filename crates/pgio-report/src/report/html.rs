@@ -27,12 +27,12 @@ use maud::html;
 use super::comparison::remarks;
 use super::screening::factorial;
 use super::table::Document;
-use crate::analysis::{Analysis, trial_statuses};
 pub use history::history_page;
 use page::{Page, Section, Shell};
 pub use page::{SCRIPTS, STYLES, empty, served};
 use pgio_results::store::StoredExperiment;
 use pgio_results::telemetry::Series;
+use pgio_verdict::{Analysis, trial_statuses};
 pub use series::is_drawn;
 use svg::LineStyles;
 
@@ -131,14 +131,14 @@ mod tests {
     use insta::assert_snapshot;
 
     use super::{Source, render};
-    use crate::analysis::analyze;
-    use crate::analysis::test_support::{demo, experiment, screened, set, swept, trial};
     use pgio_results::change::Change;
     use pgio_results::model::{Slice, Woven};
     use pgio_results::store::StoredExperiment;
     use pgio_results::sweep::SweepKind;
     use pgio_results::telemetry::{Moment, Series, Track};
     use pgio_results::{Check, Outcome};
+    use pgio_verdict::analyze;
+    use pgio_verdict::test_support::{demo, experiment, screened, set, swept, trial};
 
     const EXPERIMENT: &str = "[experiment]\nname = \"</script><b>\"\n";
 

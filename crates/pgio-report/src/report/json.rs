@@ -4,9 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::analysis::Comparison;
-use crate::analysis::device::{Described, TestResult};
 use pgio_results::model::DeviceRecord;
+use pgio_verdict::Comparison;
+use pgio_verdict::device::{Described, TestResult};
 
 /// The document as indented JSON, ended by a newline.
 pub fn render(document: &impl Serialize) -> String {
@@ -61,13 +61,13 @@ fn device_result(result: &TestResult) -> DeviceResultV1 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::across::across as compared;
-    use crate::analysis::analyze;
-    use crate::analysis::device::results;
-    use crate::analysis::test_support::{demo, replicated, set};
     use insta::assert_snapshot;
     use pgio_results::Warning;
     use pgio_results::test_support::device_record;
+    use pgio_verdict::across::across as compared;
+    use pgio_verdict::analyze;
+    use pgio_verdict::device::results;
+    use pgio_verdict::test_support::{demo, replicated, set};
 
     /// Numbers with six digits, because the last ones depend on the machine.
     fn rounded(json: &str) -> String {

@@ -13,8 +13,8 @@ use super::format;
 use super::lead::failure;
 use super::margin::{self, ConditionRuling};
 use super::statement::Statement;
-use crate::analysis::across::gate::{self as rules, Change, Rule};
-use crate::analysis::{Analysis, Condition, Gate};
+use pgio_verdict::across::gate::{self as rules, Change, Rule};
+use pgio_verdict::{Analysis, Condition, Gate};
 
 /// What a case shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,12 +158,12 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::across::across;
-    use crate::analysis::analyze;
-    use crate::analysis::test_support::{demo, set, stored_runs};
     use crate::report;
     use pgio_results::store::StoredExperiment;
     use pgio_results::{Check, Trial};
+    use pgio_verdict::across::across;
+    use pgio_verdict::analyze;
+    use pgio_verdict::test_support::{demo, set, stored_runs};
 
     #[test]
     fn an_experiment_has_a_case_for_each_condition() {

@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::statement::{Claim, Statement, danger, stalls};
 use super::{format, noise, screening, sweep};
-use crate::analysis::shares::{FAILED, INVALID};
-use crate::analysis::{
-    Analysis, Comparison, Condition, Finding, Share, State, WEAVE_CARRY_OVER, WEAVE_SHORT,
-};
 use pgio_results::CheckVerdict;
 use pgio_results::danger::Danger;
+use pgio_verdict::shares::{FAILED, INVALID};
+use pgio_verdict::{
+    Analysis, Comparison, Condition, Finding, Share, State, WEAVE_CARRY_OVER, WEAVE_SHORT,
+};
 
 /// The command that adds blocks, if the directory is not known.
 pub(super) const RERUN: &str = "pgio compare --resume DIR";
@@ -331,10 +331,10 @@ pub(super) fn probability(p: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyze;
-    use crate::analysis::test_support::{experiment, trial};
     use crate::report::{document, json, markdown, text};
     use pgio_results::{Check, Outcome, Trial};
+    use pgio_verdict::analyze;
+    use pgio_verdict::test_support::{experiment, trial};
 
     /// Ten blocks; the first `failed` of `x` failed.
     fn ten(failed: u32) -> Analysis {

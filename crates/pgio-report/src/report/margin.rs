@@ -5,11 +5,11 @@
 //! result of the gate and JUnit's cases (`junit`) are both made of [`rulings`], so they never contradict each other.
 
 use super::{format, lead};
-use crate::analysis::shares::failed_more;
-use crate::analysis::{
+use pgio_results::metrics::Direction;
+use pgio_verdict::shares::failed_more;
+use pgio_verdict::{
     ALPHA, Analysis, Comparison, Condition, Decision, Gate, Interval, Verdict, totals_in_words,
 };
-use pgio_results::metrics::Direction;
 
 /// `5 %`
 pub(super) fn share(margin: f64) -> String {
@@ -298,8 +298,8 @@ fn needed(analysis: &Analysis) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyze;
-    use crate::analysis::test_support::{demo, failing};
+    use pgio_verdict::analyze;
+    use pgio_verdict::test_support::{demo, failing};
 
     #[test]
     fn a_share_is_shown_as_it_was_written() {

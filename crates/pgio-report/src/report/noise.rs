@@ -2,7 +2,7 @@
 //! arises, and where to spend repeats. Next: `lead` has these sentences before the first table.
 
 use super::{format, lead, margin};
-use crate::analysis::{Analysis, Interval, NoiseFloor, Renewal, Variance, Verdict};
+use pgio_verdict::{Analysis, Interval, NoiseFloor, Renewal, Variance, Verdict};
 
 /// An experiment whose twin may differ by this factor shows large effects only, which the reader must know first.
 const MAX_REACH: f64 = 1.5;
@@ -149,11 +149,11 @@ fn advice(v: &Variance, blocks: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyze;
-    use crate::analysis::sweep::COMMIT_MEAN;
-    use crate::analysis::test_support::demo;
     use crate::report::statement::Statement;
     use pgio_results::Trial;
+    use pgio_verdict::analyze;
+    use pgio_verdict::sweep::COMMIT_MEAN;
+    use pgio_verdict::test_support::demo;
 
     #[test]
     fn what_could_be_detected_names_blocks_and_minutes() {

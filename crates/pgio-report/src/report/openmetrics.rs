@@ -11,7 +11,7 @@ use std::fmt::Write;
 use jiff::Timestamp;
 use pgio_results::store::Manifest;
 
-use crate::analysis::{Analysis, Verdict};
+use pgio_verdict::{Analysis, Verdict};
 
 /// Samples of one name.
 #[derive(Debug)]
@@ -143,8 +143,8 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::analysis::analyze;
-    use crate::analysis::test_support::demo;
+    use pgio_verdict::analyze;
+    use pgio_verdict::test_support::demo;
 
     /// The rules of both formats, as far as gauges need them; returns the samples by name and labels.
     pub(crate) fn parse(text: &str) -> BTreeMap<String, f64> {

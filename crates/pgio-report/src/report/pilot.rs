@@ -3,8 +3,8 @@
 use super::format::{self, NONE};
 use super::margin;
 use super::table::{Column, Document, Table, columns};
-use crate::analysis::pilot::{Needed, Plan, TrialTime};
 use pgio_results::units::human;
+use pgio_verdict::pilot::{Needed, Plan, TrialTime};
 
 /// A bound of the noise that is more than this many times its estimate could be much lower.
 const MAX_UNCERTAINTY: f64 = 2.0;
@@ -121,9 +121,9 @@ fn power(power: f64) -> String {
 mod tests {
     use super::super::text;
     use super::*;
-    use crate::analysis::pilot::plan;
-    use crate::analysis::test_support::demo;
     use insta::assert_snapshot;
+    use pgio_verdict::pilot::plan;
+    use pgio_verdict::test_support::demo;
 
     fn demo_plan() -> Plan {
         let mut stored = demo();

@@ -7,11 +7,11 @@ use super::format::{self, NONE, NOT_DECIDED};
 use super::margin;
 use super::statement::effect;
 use super::table::{Column, Table, columns};
-use crate::analysis::screening::{Conditional, Effect, LevelEffect, ScreeningResult, title};
-use crate::analysis::{Analysis, Comparison, Condition, Decision, Interval, Verdict};
 use pgio_results::Metric;
 use pgio_results::change::Change;
 use pgio_results::screening::{DesignKind, Factor};
+use pgio_verdict::screening::{Conditional, Effect, LevelEffect, ScreeningResult, title};
+use pgio_verdict::{Analysis, Comparison, Condition, Decision, Interval, Verdict};
 
 /// The screening, if its effects take the place of comparisons with a baseline.
 pub(super) fn factorial(analysis: &Analysis) -> Option<&ScreeningResult> {
@@ -345,9 +345,9 @@ fn by_margin(analysis: &Analysis, main: &[&Effect]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyze;
-    use crate::analysis::test_support::{one_at_a_time, screened, screened_as};
     use crate::report::{self, csv, markdown, text};
+    use pgio_verdict::analyze;
+    use pgio_verdict::test_support::{one_at_a_time, screened, screened_as};
 
     fn matters(blocks: u32) -> Analysis {
         let mut stored = screened(blocks);
@@ -439,7 +439,7 @@ mod tests {
         );
         assert_eq!(rows.lines().filter(|l| l.contains(" × ")).count(), 7, "all contrasts");
         let gated = report::gate(&analysis).unwrap();
-        assert_eq!(gated.gate, crate::analysis::Gate::Undecided);
+        assert_eq!(gated.gate, pgio_verdict::Gate::Undecided);
         assert!(gated.why.contains("no condition with a baseline"), "{}", gated.why);
     }
 }

@@ -2,8 +2,8 @@
 
 use super::format::{self, NONE};
 use super::table::{Column, Table};
-use crate::analysis::{Analysis, Server};
 use pgio_results::Metric;
+use pgio_verdict::{Analysis, Server};
 
 /// More outliers than this are only counted.
 const NAMED: usize = 10;
@@ -92,8 +92,8 @@ fn notes(analysis: &Analysis) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyze;
-    use crate::analysis::test_support::{experiment, trial};
+    use pgio_verdict::analyze;
+    use pgio_verdict::test_support::{experiment, trial};
 
     fn server(condition: &str, target: &str, ratio: Option<f64>, outlier: bool) -> Server {
         Server {
@@ -131,8 +131,8 @@ mod tests {
         // The interval is open on one side.
         analysis.servers[1].ratio = Some(1.535);
         (analysis.servers[1].ratio_low, analysis.servers[1].ratio_high) = (Some(1.5), None);
-        analysis.servers[1].bound = Some(crate::analysis::Bound::AtLeast);
-        analysis.servers[1].verdict = Some(crate::analysis::Verdict::Slower);
+        analysis.servers[1].bound = Some(pgio_verdict::Bound::AtLeast);
+        analysis.servers[1].verdict = Some(pgio_verdict::Verdict::Slower);
         assert_eq!(effect(&analysis, &analysis.servers[1]), "≥ +53.5 % [from +50.0]");
         assert_eq!((table.rows[2][0].as_str(), table.rows[2][4].as_str()), ("", NONE));
         assert!(table.notes[0].contains("base does not run on this server"), "{:?}", table.notes);

@@ -9,10 +9,10 @@
 
 use super::format::{self, ChangeText, NONE};
 use super::{lead, margin};
-use crate::analysis::shares::failed_more;
-use crate::analysis::{ALPHA, Analysis, Comparison, Decision, Finding, STALLS, State, Verdict};
 use pgio_results::danger::Danger;
 use pgio_results::metrics::Direction;
+use pgio_verdict::shares::failed_more;
+use pgio_verdict::{ALPHA, Analysis, Comparison, Decision, Finding, STALLS, State, Verdict};
 
 /// The claim about the baseline.
 pub(super) const BASELINE: &str = "the baseline";
@@ -400,12 +400,12 @@ fn size(grows: bool, low: Option<f64>, high: Option<f64>) -> Size {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyze;
-    use crate::analysis::test_support::{demo, experiment, failing, trial};
     use crate::report::lead::in_one_sentence;
     use pgio_results::Check;
     use pgio_results::change::Change;
     use pgio_results::store::StoredExperiment;
+    use pgio_verdict::analyze;
+    use pgio_verdict::test_support::{demo, experiment, failing, trial};
     use proptest::prelude::*;
 
     /// The size of an interval with both sides.

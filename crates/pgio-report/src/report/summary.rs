@@ -10,11 +10,11 @@ use super::lead::{RERUN, opening};
 use super::statement::{BASELINE, Statement, effect, marked_name};
 use super::table::{Column, Document, Label, Remark, Table};
 use super::{comparison, explain, lead, margin, noise, screening, sweep};
-use crate::analysis::condition::{self, OPERATIONS};
-use crate::analysis::waits::{DecompositionDifference, PartDifference};
-use crate::analysis::{Analysis, Comparison, Condition, Finding, State};
 use pgio_results::CheckVerdict;
 use pgio_results::waits::WaitGroup;
+use pgio_verdict::condition::{self, OPERATIONS};
+use pgio_verdict::waits::{DecompositionDifference, PartDifference};
+use pgio_verdict::{Analysis, Comparison, Condition, Finding, State};
 
 /// Remarks with their text; more are named.
 const SHOWN: usize = 4;
@@ -280,12 +280,12 @@ fn wait_phrase(group: WaitGroup) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::sweep::COMMIT_MEAN;
-    use crate::analysis::test_support::{
+    use crate::report::text;
+    use pgio_verdict::sweep::COMMIT_MEAN;
+    use pgio_verdict::test_support::{
         demo, experiment, latencies, replicated, screened, set, trial,
     };
-    use crate::analysis::{Interval, analyze};
-    use crate::report::text;
+    use pgio_verdict::{Interval, analyze};
 
     fn render_answers(analysis: &Analysis) -> String {
         text::table(&answers(analysis).unwrap())

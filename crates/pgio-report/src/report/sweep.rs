@@ -10,13 +10,13 @@ use pgio_results::sweep::{Axis, Sweep, SweepKind, value_text};
 use super::explain::error;
 use super::format::{self, NONE};
 use super::table::{Column, Table};
-use crate::analysis::resolution::half_width;
-use crate::analysis::sweep::{
+use pgio_verdict::resolution::half_width;
+use pgio_verdict::sweep::{
     COMMIT_MEAN, CellEffect, Curve, CurveKnee, CurvePoint, Estimate, KneePlace, SweepResult,
     SweptCell,
 };
-use crate::analysis::waits::Predicted;
-use crate::analysis::{ALPHA, Analysis, Verdict};
+use pgio_verdict::waits::Predicted;
+use pgio_verdict::{ALPHA, Analysis, Verdict};
 
 /// Marks a decided change, as in the secondary metrics.
 const STAR: &str = "*";
@@ -436,10 +436,10 @@ fn power_rises(swept: &SweepResult, curve: &Curve, knee: &CurveKnee) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyze;
-    use crate::analysis::sweep::COMMIT_MEAN;
-    use crate::analysis::test_support::swept;
     use pgio_results::Trial;
+    use pgio_verdict::analyze;
+    use pgio_verdict::sweep::COMMIT_MEAN;
+    use pgio_verdict::test_support::swept;
 
     #[test]
     fn a_lower_bound_of_a_commit_is_marked_and_so_is_the_difference() {

@@ -6,15 +6,15 @@ use insta::assert_snapshot;
 use proptest::prelude::*;
 
 use super::{Statement, across, document, json, summary, text, trial};
-use crate::analysis::across::across as compared;
-use crate::analysis::sweep::SweepResult;
-use crate::analysis::test_support::{
-    classic_trial, demo, experiment, latencies, replicated, set, throttled,
-};
-use crate::analysis::{Analysis, analyze, test_support};
 use pgio_results::store::StoredExperiment;
 use pgio_results::sweep::Point;
 use pgio_results::{Check, Outcome, Trial, Warning};
+use pgio_verdict::across::across as compared;
+use pgio_verdict::sweep::SweepResult;
+use pgio_verdict::test_support::{
+    classic_trial, demo, experiment, latencies, replicated, set, throttled,
+};
+use pgio_verdict::{Analysis, analyze, test_support};
 
 fn sentence(analysis: &Analysis, condition: &str) -> String {
     Statement::new(analysis, condition).long()

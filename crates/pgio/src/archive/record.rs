@@ -6,10 +6,10 @@
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use pgio_report::analysis::history::Run;
-use pgio_report::analysis::{self, Analysis, TrialStatus};
 use pgio_results::store::StoredExperiment;
 use pgio_results::{CheckVerdict, Outcome, Trial, wire};
+use pgio_verdict::history::Run;
+use pgio_verdict::{self as analysis, Analysis, TrialStatus};
 use serde::Serialize;
 
 /// What is stored of one experiment.
@@ -257,7 +257,7 @@ impl Rows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pgio_report::analysis::test_support::{demo, stored_runs};
+    use pgio_verdict::test_support::{demo, stored_runs};
 
     #[test]
     fn a_record_has_a_row_for_everything_and_one_digest() {

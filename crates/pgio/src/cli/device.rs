@@ -17,10 +17,10 @@ use crate::host::Host;
 use crate::workload::device::bench::{Rounds, Step};
 use crate::workload::device::place::{Consent, Kind};
 use crate::workload::device::{self, Bench, Place};
-use pgio_report::analysis::device as analysis;
 use pgio_report::report::{device as report, json, text};
 use pgio_results::model::DeviceRecord;
 use pgio_results::{Warning, store, units};
+use pgio_verdict::device as analysis;
 
 #[derive(Debug, clap::Args)]
 #[command(

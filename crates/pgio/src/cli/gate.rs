@@ -7,10 +7,10 @@ use super::exit::{Failure, Outcome, UNDECIDED, USAGE, WORSE};
 use super::output;
 use crate::config::value;
 use benchmath::margin::Margin;
-use pgio_report::analysis::across::Across;
-use pgio_report::analysis::across::gate::{self, Change, Rule, RuleError, RuleResult};
-use pgio_report::analysis::{Analysis, Gate};
 use pgio_report::report::{self, GateResult, across, junit};
+use pgio_verdict::across::Across;
+use pgio_verdict::across::gate::{self, Change, Rule, RuleError, RuleResult};
+use pgio_verdict::{Analysis, Gate};
 
 /// A margin as a share of the baseline's value, such as `5%`.
 #[derive(Debug, Clone, PartialEq)]

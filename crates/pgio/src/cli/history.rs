@@ -1,6 +1,6 @@
 //! `pgio history`: follows an experiment over its runs, from directories or from the results database.
 //!
-//! Changes nothing. `pgio_report::analysis::history` finds changes and trends.
+//! Changes nothing. `pgio_verdict::history` finds changes and trends.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ use super::{flags, output};
 use crate::archive;
 use crate::config::ConnectString;
 use crate::pg::words;
-use pgio_report::analysis::history::{self, History, HistoryError, Question, Run};
 use pgio_report::directories;
 use pgio_report::report::{self, html};
 use pgio_results::store;
+use pgio_verdict::history::{self, History, HistoryError, Question, Run};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {

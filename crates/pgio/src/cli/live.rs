@@ -405,8 +405,8 @@ mod tests {
         };
         assert!(reason().starts_with("the report cannot be shown: "), "{}", reason());
         let parent = tempfile::tempdir().unwrap();
-        let stored = pgio_report::analysis::test_support::stored_runs(1, |_| 1.0);
-        let dirs = pgio_report::analysis::test_support::write_runs(parent.path(), &stored).unwrap();
+        let stored = pgio_verdict::test_support::stored_runs(1, |_| 1.0);
+        let dirs = pgio_verdict::test_support::write_runs(parent.path(), &stored).unwrap();
         show_report(&live.page, &dirs[0]);
         assert_eq!(reason(), "");
     }

@@ -1,6 +1,6 @@
 //! `pgio plan`: plans from a pilot how many blocks decide about a margin.
 //!
-//! Reads the experiment file and stored results, and changes nothing. `pgio_report::analysis::pilot`
+//! Reads the experiment file and stored results, and changes nothing. `pgio_verdict::pilot`
 //! computes the plan; `experiment::application::pilot` refuses results of another experiment.
 
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use super::exit::{Failure, Outcome, USAGE};
 use super::gate::{self, MarginArg};
 use super::{jobs, output};
 use crate::experiment::application::{Job, pilot};
-use pgio_report::analysis::pilot::{Plan, TrialTime, plan};
 use pgio_report::report::{pilot as plans, text};
 use pgio_results::Warning;
 use pgio_results::store;
+use pgio_verdict::pilot::{Plan, TrialTime, plan};
 
 #[derive(Debug, clap::Args)]
 #[command(

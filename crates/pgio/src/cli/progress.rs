@@ -16,10 +16,10 @@ use crate::experiment::event::{Event, WorkloadBegins};
 use crate::experiment::pace::Pace;
 use crate::experiment::run::Decision;
 use crate::workload::{Counted, Progress};
-use pgio_report::analysis;
 use pgio_results::model::{Outcome, Trial};
 use pgio_results::units::human;
 use pgio_results::{BURN_IN_BLOCK, Warning, metrics};
+use pgio_verdict as analysis;
 
 /// Minimum columns for a condition's name on a narrow terminal.
 const MIN_NAME_WIDTH: usize = 8;

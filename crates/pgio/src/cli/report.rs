@@ -10,12 +10,12 @@ use clap::ValueEnum;
 use super::exit::{Failure, Outcome, USAGE};
 use super::gate::{self, MarginArg, RuleArg};
 use super::output;
-use pgio_report::analysis::across::Across;
-use pgio_report::analysis::{self, Analysis};
 use pgio_report::directories::{self, LoadedReport};
 use pgio_report::report::{self, html};
-use pgio_report::sides::{self, WorkloadPairs};
 use pgio_results::store::{self, Manifest, StoreError, StoredExperiment};
+use pgio_verdict::across::Across;
+use pgio_verdict::sides::{self, WorkloadPairs};
+use pgio_verdict::{self as analysis, Analysis};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {

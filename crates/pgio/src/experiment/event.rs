@@ -13,9 +13,9 @@ use crate::config::experiment::WorkloadSpec;
 use crate::dataset::LoadEvent;
 use crate::pg::private;
 use crate::workload::Progress;
-use pgio_report::analysis::resolution::Width;
 use pgio_results::model::{Trial, Warning};
 use pgio_results::store::{Calibration, StoredExperiment};
+use pgio_verdict::resolution::Width;
 
 #[derive(Debug)]
 pub enum Event<'a> {

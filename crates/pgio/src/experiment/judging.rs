@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::run::{Invalid, StoredAttempts};
-use pgio_report::analysis::cross::Across;
-use pgio_report::analysis::resolution::Width;
 use pgio_results::model::{Check, CheckVerdict, Outcome, Trial};
 use pgio_results::store::{Manifest, StoredExperiment};
 use pgio_results::sweep::Cell;
 use pgio_results::telemetry::Telemetry;
+use pgio_verdict::cross::Across;
+use pgio_verdict::resolution::Width;
 
 /// The trials so far.
 #[derive(Debug, Default)]
@@ -168,10 +168,10 @@ mod tests {
 
     use super::*;
     use crate::rng::SplitMix64;
-    use pgio_report::analysis::ALPHA;
-    use pgio_report::analysis::resolution::half_width;
-    use pgio_report::analysis::test_support::{experiment, trial};
     use pgio_results::sweep::Point;
+    use pgio_verdict::ALPHA;
+    use pgio_verdict::resolution::half_width;
+    use pgio_verdict::test_support::{experiment, trial};
 
     fn attempt(condition: &str, block: u32, attempt: u32, check: Option<Check>) -> Trial {
         let mut t = trial(condition, block, &[("commits_per_second", 100.0)]);

@@ -11,13 +11,13 @@ use super::run::{Decision, Invalid};
 use super::trial::OutputFiles;
 use super::trial_checks;
 use crate::config::experiment::Rules;
-use pgio_report::analysis;
-use pgio_report::analysis::resolution;
 use pgio_results::checks::{self, DATA_DRIFT};
 use pgio_results::model::{Outcome, Trial, TrialPosition};
 use pgio_results::store::{Appended, Store, StoreError, StoredExperiment};
 use pgio_results::sweep::Cell;
 use pgio_results::telemetry::Series;
+use pgio_verdict as analysis;
+use pgio_verdict::resolution;
 
 pub struct Results<'a> {
     pub experiment: String,

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use pgio_report::analysis::Analysis;
 use pgio_results::CheckVerdict;
+use pgio_verdict::Analysis;
 
 /// The part of the note about full-page images by which it is recognized.
 const IMAGES: &str = "full-page images";

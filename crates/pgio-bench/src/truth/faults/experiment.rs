@@ -20,8 +20,8 @@ use pgio::experiment::event::Event;
 use pgio::host::exec::{CommandLine, Exec, Local};
 use pgio::pg::private::PrivateCluster;
 use pgio_bench::loop_disk::LoopDisk;
-use pgio_report::analysis::Analysis;
 use pgio_report::directories;
+use pgio_verdict::Analysis;
 
 const DISK_BYTES: u64 = 4 << 30;
 /// How long a reloaded setting may take to show.

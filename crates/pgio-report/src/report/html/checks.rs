@@ -15,7 +15,7 @@ use super::page::{Page, Section};
 use super::svg::{Axis, Scale};
 use super::table;
 use super::timeline::{Dot, Line, Ring, Stroke, TimeLine};
-use crate::analysis::TrialStatus;
+use pgio_verdict::TrialStatus;
 
 pub(super) fn section(page: &Page<'_>) -> Section {
     let body = html! {

@@ -12,7 +12,7 @@ use super::super::{cells, comparison, explain, screening, servers};
 use super::page::{Page, Section};
 use super::timeline::Points;
 use super::{intervals, table};
-use crate::analysis::screening::ScreeningResult;
+use pgio_verdict::screening::ScreeningResult;
 
 pub(super) fn section(page: &Page<'_>) -> Section {
     let metric = metric_name(&page.analysis.primary_metric);

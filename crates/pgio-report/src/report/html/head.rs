@@ -12,10 +12,10 @@ use super::super::screening::factorial;
 use super::super::summary::answers;
 use super::page::Page;
 use super::table::{self, prose};
-use crate::analysis::Analysis;
 use pgio_results::Trial;
 use pgio_results::store::{Manifest, StoredExperiment};
 use pgio_results::units::human;
+use pgio_verdict::Analysis;
 
 pub(super) fn header(page: &Page<'_>) -> Markup {
     html! {
@@ -156,7 +156,7 @@ pub(super) fn footer(page: &Page<'_>) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::test_support::{classic_trial, demo};
+    use pgio_verdict::test_support::{classic_trial, demo};
 
     #[test]
     fn the_server_is_the_baselines_whichever_condition_ran_first() {

@@ -12,8 +12,8 @@ use super::page::{self, Section};
 use super::svg::{Axis, LineStyle, Scale};
 use super::table;
 use super::timeline::{Dot, Line, Moment, Points, Shape, Stroke, TimeLine, Zoom};
-use crate::analysis::history::{History, LevelChange, Point, Series};
 use pgio_results::Metric;
+use pgio_verdict::history::{History, LevelChange, Point, Series};
 
 const HEIGHT: f64 = 200.0;
 /// With more runs the points merge into the line.
@@ -120,7 +120,7 @@ fn dot(history: &History, point: &Point) -> Option<Dot> {
 /// Each run at which the environment changes, with what changes.
 fn moments(history: &History) -> Vec<(f64, String)> {
     let runs = history.environment.chunk_by(|a, b| a.run == b.run);
-    let one = |changes: &[crate::analysis::history::EnvironmentChange]| {
+    let one = |changes: &[pgio_verdict::history::EnvironmentChange]| {
         let what: Vec<String> = changes.iter().map(|e| e.what.to_string()).collect();
         (changes[0].run as f64, format!("run {}: {}", changes[0].run, what.join(", ")))
     };

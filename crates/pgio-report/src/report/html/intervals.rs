@@ -11,9 +11,9 @@ use super::super::statement::Statement;
 use super::super::{format, lead, margin};
 use super::page::Page;
 use super::svg::{self, Scale, percent, picture, px};
-use crate::analysis::screening::ScreeningResult;
-use crate::analysis::{Analysis, Comparison, NoiseFloor, Verdict};
 use pgio_results::metrics::Direction;
+use pgio_verdict::screening::ScreeningResult;
+use pgio_verdict::{Analysis, Comparison, NoiseFloor, Verdict};
 
 /// The height of the strip of a row, and where its interval is.
 const STRIP: f64 = 20.0;

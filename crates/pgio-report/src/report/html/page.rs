@@ -7,8 +7,8 @@ use pgio_results::{Trial, TrialPosition};
 
 use super::super::{format, margin};
 use super::svg::LineStyles;
-use crate::analysis::{ALPHA, Analysis, TrialStatus};
 use crate::report::table::Remark;
+use pgio_verdict::{ALPHA, Analysis, TrialStatus};
 
 /// The source, with everything that more than one section needs.
 pub(super) struct Page<'a> {

@@ -13,12 +13,12 @@ use super::effects::{self, Quantity};
 use super::page::{Page, Section};
 use super::svg::{Axis, Scale};
 use super::timeline::{self, Line, Points, Shape, Stroke, TimeLine, Zoom};
-use crate::analysis::TrialStatus;
 use pgio_results::Trial;
 use pgio_results::latency::Work;
 use pgio_results::metrics;
 use pgio_results::store::StoredExperiment;
 use pgio_results::telemetry::Moment;
+use pgio_verdict::TrialStatus;
 
 const HEIGHT: f64 = 150.0;
 const CHECKPOINT: &str = "checkpoint";

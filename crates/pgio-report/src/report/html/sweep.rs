@@ -11,9 +11,9 @@ use super::page::{Page, Section};
 use super::svg::{Axis as Scaled, Scale};
 use super::table;
 use super::timeline::{Dot, Line, Ring, Stroke, TimeLine};
-use crate::analysis::sweep::{Curve, CurvePoint, Estimate, KneePlace, SweepResult};
 use pgio_results::latency::Statistic;
 use pgio_results::sweep::{Axis, SweepKind, value_text};
+use pgio_verdict::sweep::{Curve, CurvePoint, Estimate, KneePlace, SweepResult};
 
 const HEIGHT: f64 = 240.0;
 /// From such a ratio of the largest to the smallest value on, a scale is logarithmic.

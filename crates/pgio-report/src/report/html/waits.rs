@@ -12,8 +12,8 @@ use super::super::{explain, format};
 use super::page::{Page, Section};
 use super::svg::{Row, percent, picture, px, rows};
 use super::table;
-use crate::analysis::Condition;
 use pgio_results::waits::{GROUPS, WaitGroup};
+use pgio_verdict::Condition;
 
 const BAR: f64 = 26.0;
 /// The parts of a bar, as shares of the chart, that have room for the longest name, and for a letter, even on a phone.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use benchmath::margin::LARGEST_SHARE;
 use benchmath::power;
-use pgio_report::analysis::ALPHA;
+use pgio_verdict::ALPHA;
 
 use super::limits;
 use super::section::Section;

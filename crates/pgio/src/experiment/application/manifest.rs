@@ -145,7 +145,7 @@ pub(super) fn stored_text(job: &Job, params: &BTreeMap<String, ConnectParams>) -
 
 /// Describes how the private servers of conditions were built, as changes that tell targets apart.
 ///
-/// They are stored beside the conditions and are no treatments: `pgio_report::analysis` attributes a difference
+/// They are stored beside the conditions and are no treatments: `pgio_verdict` attributes a difference
 /// between two targets to them. A server of the user's is not described, because what it was built from is unknown.
 pub(super) fn built_servers(
     cells: &[LiveCell],

@@ -2,7 +2,7 @@
 //!
 //! Compares what the results store with what the file would run, without a server. Baseline, conditions,
 //! primary metric and workload must be the same; other differences are only listed, because noise and
-//! duration may depend on them. `pgio_report::analysis::pilot` plans from the pilot.
+//! duration may depend on them. `pgio_verdict::pilot` plans from the pilot.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -305,8 +305,8 @@ fn value_text(value: Option<&serde_json::Value>) -> String {
 mod tests {
     use super::*;
     use crate::experiment::application::scripted::{COMMITS, first, job};
-    use pgio_report::analysis::test_support::{experiment, trial};
     use pgio_results::joint::DriverPart;
+    use pgio_verdict::test_support::{experiment, trial};
 
     fn target(name: &str, private: bool) -> CurrentTarget {
         let works = vec![trial("local", 1, &[]).workload];

@@ -72,9 +72,9 @@ impl Schedule {
 mod tests {
     use super::*;
     use crate::experiment::application::scripted::{COMMITS, first, job};
-    use pgio_report::analysis::test_support::{experiment, trial};
     use pgio_results::BURN_IN_BLOCK;
     use pgio_results::model::{Check, Outcome, Trial};
+    use pgio_verdict::test_support::{experiment, trial};
 
     fn schedule(text: &str, earlier: Option<&StoredExperiment>) -> Schedule {
         let job = job(text);

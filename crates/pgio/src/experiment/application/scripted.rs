@@ -23,13 +23,13 @@ use crate::experiment::plan::{Planned, trial_seed};
 use crate::experiment::results::{Results, place};
 use crate::experiment::run::{Decision, Invalid, Runner};
 use crate::experiment::target::ConnectionKeys;
-use pgio_report::analysis::Analysis;
-use pgio_report::analysis::test_support::{set, trial};
 use pgio_report::directories;
 use pgio_report::report;
 use pgio_results::Check;
 use pgio_results::model::{Outcome, Trial, TrialPosition, WorkloadInfo};
 use pgio_results::store::{self, Store, StoredExperiment};
+use pgio_verdict::Analysis;
+use pgio_verdict::test_support::{set, trial};
 
 /// Two conditions on a private server; `before` stands above them.
 pub(super) fn try_job(before: &str) -> Result<Job, JobError> {

@@ -12,8 +12,8 @@ use crate::experiment::live::LiveError;
 use crate::pg::replication;
 use crate::rng::derive;
 use crate::workload::{SessionPool, Setup, WeavePlan};
-use pgio_report::analysis;
 use pgio_results::store::Calibration;
+use pgio_verdict as analysis;
 
 impl Live<'_> {
     /// Calibrates the length of slices, or refuses a named one that is too short. An experiment that continues

@@ -1,0 +1,132 @@
+//! Verdicts that are hard to say: what every form of the report says of them.
+
+use benchmath::factorial::Design;
+use benchmath::rng::SplitMix64;
+use pgio_results::screening::DesignKind;
+use pgio_results::store::StoredExperiment;
+use pgio_verdict::history::{Question, Run, history};
+use pgio_verdict::test_support::{
+    FACTORS, demo, screened_in, set, stalling, stored_runs, unit_noise, woven,
+};
+use pgio_verdict::{Gate, analyze};
+
+use super::{document, gate, summary, text};
+
+/// The whole report in one line.
+fn reported(stored: &StoredExperiment) -> String {
+    on_one_line(&text::render(&document(&analyze(stored))))
+}
+
+fn on_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_rate_in_another_unit_is_not_shown_again() {
+    let mut stored = demo();
+    for t in &mut stored.trials {
+        let rate = t.metrics["commits_per_second"].value.unwrap();
+        set(t, "rows_per_second", rate * 3.0);
+        set(t, "seconds_per_10000_transactions", 1e4 / rate);
+    }
+    let text = reported(&stored);
+    assert!(!text.contains("rows/s") && !text.contains("10,000"), "{text}");
+}
+
+#[test]
+fn a_gate_says_how_much_worse_stalls_may_be() {
+    for (metric, of_total, what) in [
+        ("commits_per_second", 17, "all work over all time"),
+        ("commit_latency_mean", 21, "all trials together"),
+        ("seconds", 43, "all trials together"),
+    ] {
+        let value = |rate: f64| if metric == "commits_per_second" { rate } else { 1.0 / rate };
+        let gated = gate(&analyze(&stalling(metric, value))).unwrap().why;
+        let why = format!("({what} may be up to {of_total} % worse): x");
+        assert!(gated.contains(&why), "{gated}");
+        assert!(gated.contains("possibly worse than local by more than 5 %"), "{gated}");
+    }
+}
+
+#[test]
+fn a_percentile_has_no_total_and_the_report_says_so() {
+    let mut analysis = analyze(&stalling("commit_latency_p50", |rate| 1.0 / rate));
+    let x = analysis.primary("x").unwrap();
+    assert_eq!((x.totals, x.gate), (None, Some(Gate::Pass)), "{x:?}");
+    let why = "commit latency p50 has no total, so this says nothing about stalls";
+    let text = on_one_line(&text::render(&summary(&analysis, "pgio")));
+    assert!(text.contains(why), "{text}");
+    analysis.comparisons.retain(|c| c.condition != "wild");
+    analysis.conditions.retain(|c| c.name != "wild");
+    let gated = gate(&analysis).unwrap();
+    assert!(gated.gate == Gate::Pass && gated.why.ends_with(why), "{gated:?}");
+}
+
+/// Silence is no evidence: whatever was found, the report says what could have been.
+#[test]
+fn slices_say_how_large_a_carry_over_they_exclude() {
+    let mut few = woven(1.0, 1.0);
+    for t in &mut few.trials {
+        t.woven.as_mut().unwrap().halves_error = Some(5.0);
+    }
+    for (stored, said) in
+        [(woven(1.0, 1.0), "exclude only a carry-over above"), (few, "are too few to")]
+    {
+        let analysis = analyze(&stored);
+        for shown in [document(&analysis), summary(&analysis, "pgio demo")] {
+            let shown = text::render(&shown);
+            assert!(shown.contains(said), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_factor_that_depends_on_another_names_it() {
+    let design = Design::full(2).unwrap();
+    let rate = |high: &[bool]| if high[0] && high[1] { 0.91 } else { 1.0 };
+    let mut stored = screened_in(&design, DesignKind::Full, (20, 0.01, 9), rate);
+    stored.manifest.rules.matters = Some(0.05);
+    let text = reported(&stored);
+    assert!(text.contains(&format!("depends on {}", FACTORS[1])), "{text}");
+}
+
+/// High, the first factor runs at 0.4 of its rate in every sixth block.
+#[test]
+fn a_factor_that_stalls_is_said_to_be_undecided_for_that() {
+    let design = Design::full(2).unwrap();
+    let mut stored = screened_in(&design, DesignKind::Full, (40, 0.01, 9), |_| 1.0);
+    stored.manifest.rules.matters = Some(0.05);
+    let cells = stored.manifest.screening.as_ref().unwrap().cells.clone();
+    for t in &mut stored.trials {
+        let place = t.place.as_ref().unwrap();
+        let cell = cells.iter().find(|cell| cell.condition == place.condition).unwrap();
+        if place.block % 6 == 1 && cell.high.iter().any(|factor| factor == FACTORS[0]) {
+            let rate = t.metrics.get_mut("commits_per_second").unwrap();
+            rate.value = rate.value.map(|value| 0.4 * value);
+        }
+    }
+    let text = reported(&stored);
+    let said = format!("{}: undecided, because some trials stall", FACTORS[0]);
+    assert!(text.contains(&said), "{text}");
+}
+
+/// The machine changes at run 11; `on` alone, against the baseline, at run 21.
+#[test]
+fn a_change_of_a_ratio_over_many_runs_is_a_sentence() {
+    let mut rng = SplitMix64::new(6);
+    let mut stored = stored_runs(30, |run| {
+        let machine = if run < 11 { 0.8 } else { 1.0 };
+        machine * (0.08 * unit_noise(&mut rng)).exp()
+    });
+    for run in &mut stored[20..] {
+        for t in run.trials.iter_mut().filter(|t| t.is_of("on")) {
+            let metric = t.metrics.get_mut("commits_per_second").unwrap();
+            metric.value = metric.value.map(|v| v * 0.95);
+        }
+    }
+    let runs = stored.iter().map(|s| Run::from_stored(s).unwrap()).collect();
+    let found = history(runs, Question::default()).unwrap();
+    let text = super::history::document(&found).headline;
+    let sentence = "on against local: slower by 4.8 %";
+    assert!(text.iter().any(|s| s.starts_with(sentence)), "{text:?}");
+}
