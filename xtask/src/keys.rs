@@ -8,8 +8,8 @@ use pgio::config::experiment::WorkloadKind;
 use pgio::config::experiment::limits::LIMITS;
 use pgio::config::value::Kind;
 use pgio::config::{KEYS, Key, SECTIONS, SectionDef, Use};
-use pgio::treatment::KINDS;
-use pgio_results::checks::{CHECKS, CheckDef};
+use pgio::feature;
+use pgio_results::checks::CheckDef;
 use pgio_results::metrics::{Direction, METRICS, MetricDef};
 
 const HEAD: &str = "\
@@ -123,14 +123,14 @@ fn workloads() -> String {
 fn treatments() -> String {
     table(
         ["Treatment", "Meaning"],
-        KINDS.iter().map(|kind| [format!("`{}`", kind.name), kind.help.to_owned()]),
+        feature::treatments().map(|kind| [format!("`{}`", kind.name), kind.help.to_owned()]),
     )
 }
 
 fn checks() -> String {
     table(
         ["Check", "Kind", "Invalid when", "Warning when", "What to do"],
-        CHECKS.iter().map(|c: &CheckDef| {
+        feature::checks().iter().map(|c: &CheckDef| {
             let or_not =
                 |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
             [
@@ -179,8 +179,8 @@ mod tests {
             .iter()
             .map(|key| key.name.to_owned())
             .chain(METRICS.iter().map(|m| m.name.to_owned()))
-            .chain(KINDS.iter().map(|k| k.name.to_owned()))
-            .chain(CHECKS.iter().map(|c| c.id.to_owned()));
+            .chain(feature::treatments().map(|k| k.name.to_owned()))
+            .chain(feature::checks().into_iter().map(|c| c.id.to_owned()));
         for name in names {
             assert!(text.contains(&format!("| `{name}` |")), "{name}");
         }

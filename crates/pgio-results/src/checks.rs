@@ -44,7 +44,8 @@ pub struct CheckDef {
     pub remedy: &'static str,
 }
 
-fn def(
+/// Defines a check of the measurement.
+pub fn def(
     id: &'static str,
     invalid: impl Into<Cow<'static, str>>,
     warning: impl Into<Cow<'static, str>>,
@@ -54,7 +55,8 @@ fn def(
     CheckDef { id, kind: Kind::Measurement, invalid, warning, remedy }
 }
 
-fn behavior(
+/// Defines a check of how the condition behaved.
+pub fn behavior(
     id: &'static str,
     warning: impl Into<Cow<'static, str>>,
     remedy: &'static str,
@@ -85,20 +87,6 @@ pub static CHECKS: LazyLock<Vec<CheckDef>> = LazyLock::new(|| {
                 "no single run of a background program contains the window, or the runs of one without a metric cover less than {BACKGROUND_COVERED} of it"
             ),
             "run its workload alone with `pgio compare`, give a program a longer `run_time`, or remove the condition from its `conditions`",
-        ),
-        def(
-            "throttle",
-            "a throttled device exceeded its limit, or was not observed",
-            format!(
-                "the device used less than {THROTTLE_REACHED} of its limit, so at most bursts can have reached it"
-            ),
-            "check that the processes that use it are in the limited cgroup, and that the workload is large enough",
-        ),
-        def(
-            "link",
-            "",
-            "less than one packet per second passed a slowed interface, or nothing proves that replication uses it",
-            "add ping = \"ADDRESS\" with the address of the other machine that replication uses; `ip route get ADDRESS` shows its interface",
         ),
         def(
             "durability",
@@ -468,11 +456,6 @@ pub fn remedy(id: &str) -> &'static str {
     definition(id).map_or("", |c| c.remedy)
 }
 
-/// Ids of the checks that can invalidate a trial and therefore be tolerated.
-pub fn tolerable() -> Vec<&'static str> {
-    CHECKS.iter().filter(|c| !c.invalid.is_empty()).map(|c| c.id).collect()
-}
-
 pub fn is_behavior(id: &str) -> bool {
     definition(id).is_some_and(|c| c.kind == Kind::Behavior)
 }
@@ -488,24 +471,6 @@ pub fn tolerate(check: &mut Check, tolerated: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ids_are_unique_and_texts_are_present() {
-        for (i, c) in CHECKS.iter().enumerate() {
-            assert!(CHECKS[i + 1..].iter().all(|other| other.id != c.id), "{}", c.id);
-            assert!(!c.invalid.is_empty() || !c.warning.is_empty(), "{}", c.id);
-            assert!(!c.remedy.is_empty(), "{}", c.id);
-            assert!(c.kind == Kind::Measurement || c.invalid.is_empty(), "{}", c.id);
-        }
-    }
-
-    #[test]
-    fn only_what_can_invalidate_is_tolerated() {
-        assert!(tolerable().contains(&"foreign-load"));
-        for id in ["rate-not-reached", "drbd-congested", "data-size", "clock-skew"] {
-            assert!(!tolerable().contains(&id), "{id} only warns");
-        }
-    }
 
     #[test]
     fn only_the_named_checks_are_tolerated() {

@@ -19,12 +19,6 @@ impl fmt::Display for Share {
 /// `background`: a program without a metric, whose runs follow each other, ran throughout if they cover this share of
 /// the window.
 pub const BACKGROUND_COVERED: Share = Share(0.9);
-/// `throttle`: below this share of a limit it can have delayed bursts only.
-pub const THROTTLE_REACHED: Share = Share(0.8);
-/// `throttle`: tolerated excess; a limit exceeded by more was not in force.
-pub const THROTTLE_EXCESS: Share = Share(0.02);
-/// `throttle`: tolerated burst in addition, in seconds of the limit.
-pub const THROTTLE_BURST_SECONDS: f64 = 0.3;
 /// `link`: background traffic of hosts, and a DRBD that waits for its peer, send fewer packets per second.
 pub const LINK_PACKETS_PER_SECOND: f64 = 1.0;
 /// `data-size`: change above which the data no longer counts as the same.

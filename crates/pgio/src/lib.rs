@@ -12,8 +12,10 @@
 //! | 3 | [`pg`]: PostgreSQL |
 //! | 4 | [`dataset`]: plan, load, verify; [`archive`]: the results database |
 //! | 5 | [`workload`], [`treatment`], [`telemetry`]: one shape per family |
-//! | 6 | [`experiment`] orchestrates |
-//! | 7 | [`cli`] interacts with the user |
+//! | 6 | [`feature`]: what a feature is |
+//! | 7 | [`experiment`] orchestrates |
+//! | 8 | [`features`]: each in a directory of its own |
+//! | 9 | [`cli`] interacts with the user |
 //!
 //! Start reading at [`experiment`] for the main loop, or at [`cli`] for a command.
 
@@ -25,6 +27,13 @@
 #[cfg(test)]
 macro_rules! cases {
     ($($input:expr => $expected:expr;)*) => { [$(($input, $expected)),*] };
+}
+
+/// An experiment of examples/, named without its extension.
+macro_rules! example {
+    ($name:literal) => {
+        ($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/shipped/", $name, ".toml")))
+    };
 }
 
 pub mod exit_code;
@@ -43,6 +52,10 @@ pub mod telemetry;
 pub mod treatment;
 pub mod workload;
 
+pub mod feature;
+
 pub mod experiment;
+
+pub mod features;
 
 pub mod cli;

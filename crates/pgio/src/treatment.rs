@@ -7,28 +7,20 @@
 //!
 //! To add one, follow "Adding to it" in ARCHITECTURE.md.
 
-pub mod ballast;
-mod body;
-mod cache;
-mod command;
-mod command_step;
-mod context;
-mod contract;
-mod drbd;
-mod error;
-mod filesystem;
+pub(crate) mod body;
+pub(crate) mod context;
+pub(crate) mod contract;
+pub(crate) mod error;
 mod found_journals;
-mod guard;
+pub(crate) mod guard;
 pub mod journal;
 mod kinds;
-mod link;
 pub mod other_steps;
 mod postgres;
-mod resource;
-mod step;
+pub(crate) mod resource;
+pub(crate) mod step;
 #[cfg(test)]
-mod test_support;
-mod throttle;
+pub(crate) mod test_support;
 mod undo_all;
 
 pub use context::{
@@ -39,11 +31,11 @@ pub(crate) use contract::failed_reading;
 pub use contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};
 pub use error::TreatmentError;
 pub use kinds::{
-    Checked, KINDS, Parsed, Treatments, changes, check_all, check_further_server, declared_value,
+    Checked, Parsed, Treatments, changes, check_all, check_further_server, declared_value,
     declares, is_workload_table, names, parse, parse_all, prior_of, put_in_force,
     touched_before_check,
 };
-pub(crate) use postgres::SYNCHRONOUS;
+pub(crate) use postgres::{SETTING, SYNCHRONOUS};
 pub use resource::{ChangedServer, Resource, Touch};
 pub use step::{OnConflict, RESTART_LEFT, REWRITTEN, Record, Step, Undone};
 pub use undo_all::{Blocker, Remaining, Restored, UndoReport, Unreachable, undo_all};
@@ -73,7 +65,7 @@ mod tests {
             ("throttle", "{ device = '/dev/sdb', host = 'db2', write_iops = 500 }"),
             ("command", "{ name = 'a b', apply = 'true', verify = 'true', undo = 'true' }"),
         ];
-        for kind in KINDS {
+        for kind in crate::feature::treatments() {
             assert!(bodies.iter().any(|(name, _)| *name == kind.name), "{}", kind.name);
         }
         for (kind, body) in bodies {

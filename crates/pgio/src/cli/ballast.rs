@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal};
 use super::exit::{Failure, Outcome, REFUSED};
 use super::{output, undo};
 use crate::experiment::ballast::{self, BallastEvent};
-use crate::treatment::ballast::memory::Memory;
+use crate::features::memory::memory::Memory;
 use pgio_results::Warning;
 use pgio_results::units::{self, exact_bytes, human};
 

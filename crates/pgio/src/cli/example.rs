@@ -2,6 +2,7 @@
 
 use super::exit::{Failure, Outcome, USAGE};
 use super::output;
+use crate::feature;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -9,58 +10,48 @@ pub(super) struct Args {
     name: Option<String>,
 }
 
-/// An experiment of examples/, named without its extension.
-macro_rules! experiment {
-    ($name:literal) => {
-        ($name, include_str!(concat!("../../shipped/", $name, ".toml")))
-    };
-}
-
-/// Names of the files under examples/ and their text.
+/// Names of the files under examples/ that belong to no feature, and their text.
 pub(super) const EXAMPLES: &[(&str, &str)] = &[
-    experiment!("versions"),
-    experiment!("checksums"),
-    experiment!("wal-compression"),
-    experiment!("checkpoints"),
-    experiment!("archive"),
-    experiment!("two-servers"),
-    experiment!("two-standbys"),
-    experiment!("wal-device"),
-    experiment!("background-work"),
-    experiment!("backup"),
-    experiment!("replica-reads"),
-    experiment!("my-tables"),
-    experiment!("managed-server"),
-    experiment!("ci-gate"),
-    experiment!("demo"),
-    experiment!("sync-commit"),
-    experiment!("sync-commit-quick"),
-    experiment!("commit-10000"),
-    experiment!("drbd-arms"),
-    experiment!("drbd-impact"),
-    experiment!("drbd-protocols"),
-    experiment!("drbd-protocols-full"),
-    experiment!("io-throttle"),
-    experiment!("noisy-neighbor"),
-    experiment!("page-cache"),
-    experiment!("link-delay"),
-    experiment!("device"),
-    experiment!("pgbench"),
-    experiment!("sysbench"),
-    experiment!("command-presets"),
-    experiment!("ext4-options"),
-    experiment!("hot-spot"),
-    experiment!("screening"),
-    experiment!("mail-ext4"),
-    experiment!("mail-drbd"),
+    example!("versions"),
+    example!("checksums"),
+    example!("wal-compression"),
+    example!("checkpoints"),
+    example!("archive"),
+    example!("two-servers"),
+    example!("two-standbys"),
+    example!("wal-device"),
+    example!("background-work"),
+    example!("backup"),
+    example!("replica-reads"),
+    example!("my-tables"),
+    example!("managed-server"),
+    example!("ci-gate"),
+    example!("demo"),
+    example!("sync-commit"),
+    example!("sync-commit-quick"),
+    example!("commit-10000"),
+    example!("noisy-neighbor"),
+    example!("device"),
+    example!("pgbench"),
+    example!("sysbench"),
+    example!("command-presets"),
+    example!("hot-spot"),
+    example!("screening"),
+    example!("mail-ext4"),
+    example!("mail-drbd"),
     ("dovecot.sh", include_str!("../../shipped/dovecot.sh")),
     ("pgio.conf", include_str!("../../shipped/pgio.conf")),
 ];
 
+/// Names and text of all examples.
+fn examples() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    EXAMPLES.iter().chain(feature::all().iter().flat_map(|feature| feature.examples))
+}
+
 pub(super) fn run(args: &Args) -> Outcome {
     match &args.name {
         None => {
-            for (name, text) in EXAMPLES {
+            for (name, text) in examples() {
                 let title =
                     text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default();
                 output::line(&format!("{name:20} {title}"));
@@ -68,7 +59,7 @@ pub(super) fn run(args: &Args) -> Outcome {
             Ok(())
         }
         Some(wanted) => {
-            let names: Vec<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
+            let names: Vec<&str> = examples().map(|(name, _)| *name).collect();
             let text = text_of(wanted).ok_or_else(|| {
                 Failure::message(
                     USAGE,
@@ -84,7 +75,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 /// The extension may be left out.
 fn text_of(name: &str) -> Option<&'static str> {
     let bare = name.strip_suffix(".toml").unwrap_or(name);
-    EXAMPLES.iter().find(|(name, _)| *name == bare).map(|(_, text)| *text)
+    examples().find(|(name, _)| *name == bare).map(|(_, text)| *text)
 }
 
 #[cfg(test)]
@@ -104,7 +95,7 @@ mod tests {
             assert!(text_of(name) == Some(&*fs::read_to_string(&file).unwrap()), "{name}");
             names.push(name.strip_suffix(".toml").unwrap_or(name).to_owned());
         }
-        let mut shipped: Vec<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
+        let mut shipped: Vec<&str> = examples().map(|(name, _)| *name).collect();
         shipped.sort_unstable();
         names.sort();
         assert_eq!(shipped, names);

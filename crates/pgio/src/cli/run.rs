@@ -19,12 +19,13 @@ use crate::config::resolve::Extent;
 use crate::experiment::application::single::{
     self, OpenedRun, SingleEvent, SingleResult, SingleRun,
 };
+use crate::feature;
 use crate::workload::Progress;
 use pgio_connect::ConnectParams;
 use pgio_report::report::{classic, trial as trial_report};
 use pgio_results::files::Directory;
 use pgio_results::model::{CheckVerdict, Outcome as Ended, Trial};
-use pgio_results::{checks, store, units, wire};
+use pgio_results::{store, units, wire};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -53,7 +54,7 @@ pub(super) struct Args {
 const DISTURBANCES: &[&str] = &["foreign-load", "foreign-sessions", "steal"];
 
 fn tolerable(id: &str) -> Result<String, String> {
-    let valid = checks::tolerable();
+    let valid = feature::tolerable();
     let known = valid.contains(&id).then(|| id.to_owned());
     known.ok_or_else(|| format!("no check that can make a trial invalid; {}", nearest(id, &valid)))
 }

@@ -9,9 +9,9 @@
 use super::state::{self, StateError};
 use super::undo::{self, UndoError, UndoEvent};
 use crate::exit_code::HasExitCode;
+use crate::features::memory::huge_pages;
+use crate::features::memory::memory::Memory;
 use crate::host::Host;
-use crate::treatment::ballast::huge_pages;
-use crate::treatment::ballast::memory::Memory;
 use crate::treatment::journal::{self, Journal, JournalError, UndoTarget};
 use crate::treatment::{OnConflict, Step, TreatmentError};
 

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use pgio_connect::Client;
 
 use super::state;
+use crate::features::memory::huge_pages;
 use crate::host::Host;
 use crate::pg::server::{self, Server, system_identifier};
 use crate::pg::values;
 use crate::pg::words::Shown;
 use crate::telemetry::{Standbys, TelemetrySources};
-use crate::treatment::ballast::huge_pages;
 use crate::treatment::journal;
 use pgio_results::Warning;
 use pgio_results::change::fact;

@@ -16,14 +16,14 @@ use crate::config::nearest;
 use pgio_results::units;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Body<'a> {
+pub(crate) struct Body<'a> {
     spec: &'a TreatmentSpec,
     table: &'a Table,
 }
 
 impl<'a> Body<'a> {
     /// The body of a kind that takes a table with these keys; errors show `example`.
-    pub(super) fn table(
+    pub(crate) fn table(
         spec: &'a TreatmentSpec,
         keys: &[&str],
         example: &str,
@@ -39,28 +39,28 @@ impl<'a> Body<'a> {
     }
 
     /// An error at a key, which may be missing.
-    pub(super) fn error(&self, key: &str, message: impl AsRef<str>) -> TreatmentError {
+    pub(crate) fn error(&self, key: &str, message: impl AsRef<str>) -> TreatmentError {
         error(self.spec, &format!("{}.{key}", self.spec.kind), message.as_ref())
     }
 
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
-    pub(super) fn is_text(&self, key: &str) -> bool {
+    pub(crate) fn is_text(&self, key: &str) -> bool {
         self.table.get(key).is_some_and(Value::is_str)
     }
 
-    pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>, TreatmentError> {
+    pub(crate) fn boolean(&self, key: &str) -> Result<Option<bool>, TreatmentError> {
         self.typed(key, "true or false", Value::as_bool)
     }
 
     /// Never empty.
-    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, TreatmentError> {
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&'a str>, TreatmentError> {
         self.typed(key, "a text", |value| value.as_str().filter(|text| !text.trim().is_empty()))
     }
 
-    pub(super) fn texts(&self, key: &str) -> Result<Option<Vec<String>>, TreatmentError> {
+    pub(crate) fn texts(&self, key: &str) -> Result<Option<Vec<String>>, TreatmentError> {
         self.typed(key, "a list of texts", |value| {
             let items = value.as_array().filter(|items| !items.is_empty())?;
             items.iter().map(|item| item.as_str().map(str::to_owned)).collect()
@@ -68,11 +68,11 @@ impl<'a> Body<'a> {
     }
 
     /// `what` completes the sentence where it is missing, such as `the block device`.
-    pub(super) fn required(&self, key: &str, what: &str) -> Result<&'a str, TreatmentError> {
+    pub(crate) fn required(&self, key: &str, what: &str) -> Result<&'a str, TreatmentError> {
         self.text(key)?.ok_or_else(|| self.error(key, format!("is missing: {what}")))
     }
 
-    pub(super) fn one_of(
+    pub(crate) fn one_of(
         &self,
         key: &str,
         names: &[&'static str],
@@ -84,7 +84,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    pub(super) fn integer(
+    pub(crate) fn integer(
         &self,
         key: &str,
         range: RangeInclusive<u64>,
@@ -98,7 +98,7 @@ impl<'a> Body<'a> {
     }
 
     /// A size, as a number of bytes or a text such as `512M`.
-    pub(super) fn bytes(&self, key: &str) -> Result<Option<u64>, TreatmentError> {
+    pub(crate) fn bytes(&self, key: &str) -> Result<Option<u64>, TreatmentError> {
         let bytes = |value: &Value| match value {
             Value::String(text) => units::parse_bytes(text).ok(),
             other => u64::try_from(other.as_integer()?).ok(),
@@ -121,7 +121,7 @@ impl<'a> Body<'a> {
 }
 
 /// Also for a body that is not a table.
-pub(super) fn error(spec: &TreatmentSpec, key: &str, message: &str) -> TreatmentError {
+pub(crate) fn error(spec: &TreatmentSpec, key: &str, message: &str) -> TreatmentError {
     TreatmentError::Config(format!("line {}: {key}: {message}", spec.line))
 }
 

@@ -124,7 +124,7 @@ pub struct Kind {
     pub help: &'static str,
     pub parse: fn(&TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError>,
     /// Reads a step back from a journal.
-    pub(super) read: ReadStep,
+    pub(crate) read: ReadStep,
 }
 
-pub(super) type ReadStep = fn(&Record) -> Result<Box<dyn Step>, TreatmentError>;
+pub(crate) type ReadStep = fn(&Record) -> Result<Box<dyn Step>, TreatmentError>;

@@ -72,7 +72,7 @@ impl HasExitCode for TreatmentError {
 
 impl TreatmentError {
     /// The current value is neither ours nor the prior one.
-    pub(super) fn changed_since(
+    pub(crate) fn changed_since(
         label: &Label,
         found: impl Into<String>,
         ours: impl Into<String>,
@@ -83,7 +83,7 @@ impl TreatmentError {
     }
 
     /// Whether the server recovers because one of its processes was killed.
-    pub(super) fn is_recovery(&self) -> bool {
+    pub(crate) fn is_recovery(&self) -> bool {
         match self {
             TreatmentError::Connect(source) => source.is_recovery(),
             TreatmentError::Postgres { source, .. } => is_lost(source),
@@ -92,7 +92,7 @@ impl TreatmentError {
     }
 
     /// Whether the changed server is not where it was.
-    pub(super) fn is_gone_server(&self) -> bool {
+    pub(crate) fn is_gone_server(&self) -> bool {
         match self {
             TreatmentError::OtherServer(_) => true,
             TreatmentError::Connect(source) => source.is_gone_server(),
@@ -101,7 +101,7 @@ impl TreatmentError {
     }
 
     /// For `map_err` of a query; `doing` completes "cannot ...".
-    pub(super) fn postgres(
+    pub(crate) fn postgres(
         doing: impl Into<String>,
     ) -> impl FnOnce(pgio_connect::Error) -> TreatmentError {
         let doing = doing.into();

@@ -34,42 +34,42 @@ const LOOK_LIMIT: Duration = Duration::from_secs(30);
 /// What a guard, or another shell that changes the same, holds; by this word in its script it is found on its host.
 /// Only one run at a time holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mark(String);
+pub(crate) struct Mark(String);
 
 impl Mark {
     /// `what` is a kind of change, `of` the part of the host that it is about.
-    pub(super) fn new(what: &str, of: &str) -> Mark {
+    pub(crate) fn new(what: &str, of: &str) -> Mark {
         let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
         Mark(format!("pgio-guard-{}-{};", plain(what), plain(of)))
     }
 
     /// A line of a script that gives its shell the mark.
-    pub(super) fn as_comment(&self) -> String {
+    pub(crate) fn as_comment(&self) -> String {
         format!("# {}", self.0)
     }
 }
 
 /// Shell text.
 #[derive(Debug)]
-pub(super) struct Script<'a> {
-    pub(super) mark: &'a Mark,
+pub(crate) struct Script<'a> {
+    pub(crate) mark: &'a Mark,
     /// Functions that the other parts call.
-    pub(super) functions: &'a str,
-    pub(super) apply: &'a str,
-    pub(super) release: &'a str,
+    pub(crate) functions: &'a str,
+    pub(crate) apply: &'a str,
+    pub(crate) release: &'a str,
     /// Answers the question in `$ask`, which is never `apply`.
-    pub(super) answer: &'a str,
+    pub(crate) answer: &'a str,
 }
 
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(crate) struct Guard {
     shell: Shell,
     host: String,
 }
 
 impl Guard {
     /// Starts the shell; nothing is applied yet.
-    pub(super) fn start(host: &Host, script: &Script<'_>) -> Result<Guard, TreatmentError> {
+    pub(crate) fn start(host: &Host, script: &Script<'_>) -> Result<Guard, TreatmentError> {
         let prelude = prelude(script);
         let Script { apply, answer, .. } = script;
         // A subshell, since the text may exit.
@@ -79,7 +79,7 @@ impl Guard {
         Ok(Guard { shell: Shell::start(host, &prelude, &body)?, host: host.name().to_owned() })
     }
 
-    pub(super) fn apply(&mut self) -> Result<(), TreatmentError> {
+    pub(crate) fn apply(&mut self) -> Result<(), TreatmentError> {
         let text = self.shell.ask("apply", APPLY_LIMIT)?.text;
         let (output, status) = text.trim_end().rsplit_once("status ").unwrap_or((&text, "unknown"));
         match status {
@@ -92,7 +92,7 @@ impl Guard {
         }
     }
 
-    pub(super) fn ask(&mut self, question: &str) -> Result<String, TreatmentError> {
+    pub(crate) fn ask(&mut self, question: &str) -> Result<String, TreatmentError> {
         Ok(self.shell.ask(question, ANSWER_LIMIT)?.text)
     }
 }
@@ -100,7 +100,7 @@ impl Guard {
 /// For `pgio undo`: returns when no guard of a killed run can release any more, and no other shell with its mark can
 /// change anything. A guard whose stdin has ended releases now; others are killed without their release, which the
 /// undo does itself.
-pub(super) fn end_leftover_guard(host: &Host, mark: &Mark) -> Result<(), TreatmentError> {
+pub(crate) fn end_leftover_guard(host: &Host, mark: &Mark) -> Result<(), TreatmentError> {
     let deadline = Instant::now() + RELEASE_LIMIT;
     loop {
         let found = processes_with(host, &mark.0)?;
@@ -127,7 +127,7 @@ fn prelude(script: &Script<'_>) -> String {
 }
 
 /// The numbers of the processes with this word, which holds a `-` and no other special character of a pattern.
-pub(super) fn processes_with(host: &Host, mark: &str) -> Result<Vec<String>, TreatmentError> {
+pub(crate) fn processes_with(host: &Host, mark: &str) -> Result<Vec<String>, TreatmentError> {
     // The pattern must not match itself among the arguments of this search.
     let pattern = mark.replacen('-', "[-]", 1);
     let search = "grep -ls -e \"$1\" /proc/[0-9]*/cmdline";

@@ -32,10 +32,10 @@ use crate::pg::server::ServerNode;
 
 pub const JOURNAL_SCHEMA: &str = "pgio.journal/1";
 
-pub(super) const EXTENSION: &str = "journal";
+pub(crate) const EXTENSION: &str = "journal";
 
 /// A reader holds the lock for a moment.
-pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
@@ -69,7 +69,7 @@ impl HasExitCode for JournalError {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "event")]
-pub(super) enum Line {
+pub(crate) enum Line {
     Begin {
         schema: String,
         run: String,
@@ -125,24 +125,24 @@ pub struct UndoTarget {
 /// The journal of one run.
 #[derive(Debug)]
 pub struct Journal {
-    pub(super) run: String,
-    pub(super) dir: Option<PathBuf>,
-    pub(super) target: UndoTarget,
-    pub(super) machine: Machine,
+    pub(crate) run: String,
+    pub(crate) dir: Option<PathBuf>,
+    pub(crate) target: UndoTarget,
+    pub(crate) machine: Machine,
     /// Opened with the first intent.
-    pub(super) file: Option<Opened>,
-    pub(super) steps: Vec<(u32, Record)>,
-    pub(super) next: u32,
+    pub(crate) file: Option<Opened>,
+    pub(crate) steps: Vec<(u32, Record)>,
+    pub(crate) next: u32,
 }
 
 /// The file of a journal.
 #[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) directory: Arc<OwnDir>,
-    pub(super) name: String,
-    pub(super) file: LockedFile,
+pub(crate) struct Opened {
+    pub(crate) directory: Arc<OwnDir>,
+    pub(crate) name: String,
+    pub(crate) file: LockedFile,
     /// Bytes to the end of its last whole line.
-    pub(super) complete_bytes: u64,
+    pub(crate) complete_bytes: u64,
 }
 
 impl Opened {
@@ -307,13 +307,13 @@ impl Journal {
 
     /// Makes writes fail, as on a full disk.
     #[cfg(test)]
-    pub(super) fn refuse_writes(&mut self) {
+    pub(crate) fn refuse_writes(&mut self) {
         let opened = self.file.as_mut().expect("an intent opened it");
         *opened.file = std::fs::File::open(opened.path()).expect("it was made by the intent");
     }
 }
 
-pub(super) fn failed(doing: &'static str, path: &Path, source: io::Error) -> JournalError {
+pub(crate) fn failed(doing: &'static str, path: &Path, source: io::Error) -> JournalError {
     JournalError::Io { doing, path: path.to_owned(), source }
 }
 

@@ -1,30 +1,18 @@
-//! The table of treatments: one line each.
+//! The treatments of all features: parsed, checked and put in force in their order.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::context::Context;
-use super::contract::{InForce, Kind, Prepared, ReadStep, Treatment};
+use super::contract::{InForce, Prepared, ReadStep, Treatment};
 use super::error::TreatmentError;
 use super::journal::Journal;
 use super::resource::{Resource, Touch};
 use super::step::{Record, Step};
 use super::{other_steps, postgres};
 use crate::config::experiment::TreatmentSpec;
+use crate::feature;
 use pgio_results::change::Change;
-
-/// In the order of application, whatever the order in the file: one that restarts the server comes
-/// before those that a restart would undo.
-pub const KINDS: &[Kind] = &[
-    super::drbd::KIND,
-    postgres::KIND,
-    super::filesystem::KIND,
-    super::cache::KIND,
-    super::ballast::KIND,
-    super::link::KIND,
-    super::throttle::KIND,
-    super::command::KIND,
-];
 
 /// Steps that belong to no single treatment: several use them, or a workload does.
 const OTHER_STEPS: &[(&str, ReadStep)] = &[
@@ -34,16 +22,15 @@ const OTHER_STEPS: &[(&str, ReadStep)] = &[
 ];
 
 pub fn names() -> Vec<&'static str> {
-    KINDS.iter().map(|k| k.name).collect()
+    feature::treatments().map(|k| k.name).collect()
 }
 
 pub(super) fn position(kind: &str) -> Option<usize> {
-    KINDS.iter().position(|k| k.name == kind)
+    feature::treatments().position(|k| k.name == kind)
 }
 
 pub fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
-    let kind = KINDS
-        .iter()
+    let kind = feature::treatments()
         .find(|k| k.name == spec.kind)
         .expect("the experiment file was parsed against the names of this table");
     (kind.parse)(spec)
@@ -51,7 +38,7 @@ pub fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError>
 
 /// Reads a step back from the journal.
 pub(super) fn read_step(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
-    let kinds = KINDS.iter().map(|k| (k.name, k.read));
+    let kinds = feature::treatments().map(|k| (k.name, k.read));
     let mut all = kinds.chain(OTHER_STEPS.iter().copied());
     let Some((_, read)) = all.find(|(name, _)| *name == record.kind) else {
         return Err(TreatmentError::Config(format!(
@@ -197,7 +184,6 @@ pub fn put_in_force(
 
 #[cfg(test)]
 mod tests {
-    use super::super::cache;
     use super::*;
 
     /// One record of each shape.
@@ -215,7 +201,7 @@ mod tests {
             let step = read_step(&record).unwrap_or_else(|e| panic!("{e}: {record:?}"));
             assert_eq!(step.record(), record);
         }
-        for kind in names().into_iter().filter(|name| *name != cache::KIND.name) {
+        for kind in names().into_iter().filter(|name| *name != "cache") {
             assert!(records().any(|record| record.kind == kind), "{kind}");
         }
         for (kind, _) in OTHER_STEPS {

@@ -16,7 +16,7 @@ use super::step::{Label, OnConflict, Record, Step, Undone, carry_out};
 use crate::pg::identifier;
 use crate::pg::leftovers::{self, LiveRun};
 
-pub(super) const TABLE: &str = "table";
+pub(crate) const TABLE: &str = "table";
 
 /// How long the sessions of a killed run may take to end: one that was terminated, or whose client
 /// is gone, is still listed for a moment.
@@ -37,7 +37,7 @@ pub fn table_step(schema: &str, table: &str, mark: &str) -> Record {
     TableStep { schema, table, mark }.record()
 }
 
-pub(super) fn read_table(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
+pub(crate) fn read_table(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
     Ok(Box::new(record.ours_as::<TableStep>()?))
 }
 
@@ -83,7 +83,7 @@ impl TableStep {
     }
 }
 
-pub(super) const RECREATED_DATABASE: &str = "recreated-database";
+pub(crate) const RECREATED_DATABASE: &str = "recreated-database";
 
 /// A database that a reset creates again before each trial. It has its name at any time; a killed run leaves the new one
 /// before, or the old one after they exchanged names. Only these names are dropped, of which no database existed before.
@@ -98,7 +98,7 @@ pub fn recreation_step(database: &str, leftovers: &[String]) -> Record {
     RecreateStep { database: database.to_owned(), leftovers: leftovers.to_vec() }.record()
 }
 
-pub(super) fn read_recreation(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
+pub(crate) fn read_recreation(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
     Ok(Box::new(record.ours_as::<RecreateStep>()?))
 }
 
@@ -146,7 +146,7 @@ impl RecreateStep {
     }
 }
 
-pub(super) const STOPPED: &str = "stopped";
+pub(crate) const STOPPED: &str = "stopped";
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -164,7 +164,7 @@ struct StopStep {
 }
 
 /// Refuses if nothing configures how to stop the server. `what`, such as `mkfs`, needs it.
-pub(super) fn stop_server(
+pub(crate) fn stop_server(
     context: &mut Context<'_>,
     journal: &mut Journal,
     what: &str,
@@ -177,7 +177,7 @@ pub(super) fn stop_server(
     carry_out(journal, &step, || context.stop_server("this treatment"))
 }
 
-pub(super) fn read_stop(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
+pub(crate) fn read_stop(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
     Ok(Box::new(StopStep { label: record.label() }))
 }
 

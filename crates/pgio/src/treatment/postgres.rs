@@ -28,12 +28,17 @@ use super::journal::Journal;
 use super::resource::Touch;
 use super::step::{Record, Step, carry_out};
 use crate::config::experiment::TreatmentSpec;
+use crate::feature::Feature;
 use crate::pg::values::{SettingDescription, quoted, refusal, shown};
 use pgio_results::change::Change;
 use pgio_results::model::{Evidence, When};
 
 pub(crate) use self::followers::SYNCHRONOUS;
 pub(super) use self::step::{is_sync, waits_for_fsync};
+
+/// Settings of the server, which every experiment reads.
+pub(crate) static SETTING: Feature =
+    Feature { name: "setting", treatments: &[KIND], ..Feature::NONE };
 
 pub(super) const KIND: Kind = Kind {
     name: step::KIND,

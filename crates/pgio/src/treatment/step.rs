@@ -30,7 +30,7 @@ pub trait Step: fmt::Debug {
 }
 
 /// Applies a step that is journaled first.
-pub(super) fn carry_out<T>(
+pub(crate) fn carry_out<T>(
     journal: &mut Journal,
     step: &dyn Step,
     apply: impl FnOnce() -> Result<T, TreatmentError>,
@@ -43,7 +43,7 @@ pub(super) fn carry_out<T>(
 
 /// Like [`carry_out`], for a step that learns from the change what its undo must compare with. A kill in
 /// between leaves the first record.
-pub(super) fn carry_out_then_amend<S: Step>(
+pub(crate) fn carry_out_then_amend<S: Step>(
     journal: &mut Journal,
     step: &mut S,
     apply: impl FnOnce(&mut S) -> Result<(), TreatmentError>,
@@ -71,7 +71,7 @@ pub enum OnConflict {
 
 impl OnConflict {
     /// Whether the current value is to be overwritten; `Ask` fails with `conflict`.
-    pub(super) fn overwrites(
+    pub(crate) fn overwrites(
         self,
         conflict: impl FnOnce() -> TreatmentError,
     ) -> Result<bool, TreatmentError> {
@@ -115,16 +115,16 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// The prior value, `null` for absence.
-    pub(super) prior: Value,
-    pub(super) ours: Value,
+    pub(crate) prior: Value,
+    pub(crate) ours: Value,
 }
 
 /// Description of what a step changes and where.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Label {
-    pub(super) what: String,
+pub(crate) struct Label {
+    pub(crate) what: String,
     /// Absent: on the server, through its session.
-    pub(super) host: Option<String>,
+    pub(crate) host: Option<String>,
 }
 
 /// A record that this version does not understand.
@@ -132,27 +132,27 @@ pub(super) struct Label {
 #[error(
     "the journal's step `{what}` cannot be parsed ({why}); use the version of pgio that wrote it"
 )]
-pub(super) struct RecordError {
-    pub(super) what: String,
-    pub(super) why: String,
+pub(crate) struct RecordError {
+    pub(crate) what: String,
+    pub(crate) why: String,
 }
 
 impl Label {
-    pub(super) fn on_server(what: impl Into<String>) -> Label {
+    pub(crate) fn on_server(what: impl Into<String>) -> Label {
         Label { what: what.into(), host: None }
     }
 
-    pub(super) fn on_host(what: impl Into<String>, host: &str) -> Label {
+    pub(crate) fn on_host(what: impl Into<String>, host: &str) -> Label {
         Label { what: what.into(), host: Some(host.to_owned()) }
     }
 
-    pub(super) fn host(&self) -> Option<&str> {
+    pub(crate) fn host(&self) -> Option<&str> {
         self.host.as_deref()
     }
 }
 
 impl Record {
-    pub(super) fn new(
+    pub(crate) fn new(
         kind: &str,
         label: &Label,
         prior: impl Serialize,
@@ -163,24 +163,24 @@ impl Record {
         Record { kind: kind.to_owned(), what, host, prior, ours }
     }
 
-    pub(super) fn label(&self) -> Label {
+    pub(crate) fn label(&self) -> Label {
         Label { what: self.what.clone(), host: self.host.clone() }
     }
 
-    pub(super) fn prior_as<T: DeserializeOwned>(&self) -> Result<T, RecordError> {
+    pub(crate) fn prior_as<T: DeserializeOwned>(&self) -> Result<T, RecordError> {
         self.read(&self.prior)
     }
 
-    pub(super) fn ours_as<T: DeserializeOwned>(&self) -> Result<T, RecordError> {
+    pub(crate) fn ours_as<T: DeserializeOwned>(&self) -> Result<T, RecordError> {
         self.read(&self.ours)
     }
 
-    pub(super) fn misread(&self, why: impl Into<String>) -> RecordError {
+    pub(crate) fn misread(&self, why: impl Into<String>) -> RecordError {
         RecordError { what: self.what.clone(), why: why.into() }
     }
 
     /// Describes the prior value if a treatment has no better description.
-    pub(super) fn prior_in_words(&self) -> String {
+    pub(crate) fn prior_in_words(&self) -> String {
         match &self.prior {
             Value::Null => "absent".to_owned(),
             Value::String(text) => format!("`{text}`"),

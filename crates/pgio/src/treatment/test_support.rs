@@ -13,22 +13,22 @@ use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
 
 /// A treatment as a condition has it in line 7.
-pub(super) fn spec(kind: &str, body: &str) -> TreatmentSpec {
+pub(crate) fn spec(kind: &str, body: &str) -> TreatmentSpec {
     let table: toml::Table = format!("body = {body}").parse().unwrap();
     TreatmentSpec { kind: kind.to_owned(), body: table["body"].clone(), line: 7 }
 }
 
-pub(super) fn parsed(kind: &str, body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
+pub(crate) fn parsed(kind: &str, body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
     kinds::parse(&spec(kind, body))
 }
 
 /// Its declared changes, in words, or its error.
-pub(super) fn described(kind: &str, body: &str) -> Result<Vec<String>, String> {
+pub(crate) fn described(kind: &str, body: &str) -> Result<Vec<String>, String> {
     parsed(kind, body).map(|t| in_words(t.as_ref())).map_err(|e| e.to_string())
 }
 
 /// Each of these bodies is refused, in its line and with this text.
-pub(super) fn assert_refused(kind: &str, cases: &[(&str, &str)]) {
+pub(crate) fn assert_refused(kind: &str, cases: &[(&str, &str)]) {
     for (body, expected) in cases {
         let error = described(kind, body).unwrap_err();
         assert!(error.starts_with("line 7: ") && error.contains(expected), "{body}: {error}");
@@ -36,17 +36,17 @@ pub(super) fn assert_refused(kind: &str, cases: &[(&str, &str)]) {
 }
 
 /// Its declared changes, in words.
-pub(super) fn in_words(treatment: &dyn Treatment) -> Vec<String> {
+pub(crate) fn in_words(treatment: &dyn Treatment) -> Vec<String> {
     treatment.declared().changes.iter().map(ToString::to_string).collect()
 }
 
 /// A context with the server on this machine.
-pub(super) fn in_context<T>(act: impl FnOnce(&mut Context<'_>) -> T) -> T {
+pub(crate) fn in_context<T>(act: impl FnOnce(&mut Context<'_>) -> T) -> T {
     in_context_of(&[LOCAL], Some(LOCAL), act)
 }
 
 /// `names` are all of this machine.
-pub(super) fn in_context_of<T>(
+pub(crate) fn in_context_of<T>(
     names: &[&str],
     server_host: Option<&str>,
     act: impl FnOnce(&mut Context<'_>) -> T,
@@ -55,7 +55,7 @@ pub(super) fn in_context_of<T>(
 }
 
 /// A context on this machine in which every session is refused.
-pub(super) fn in_context_of_refused<T>(
+pub(crate) fn in_context_of_refused<T>(
     control: &mut dyn Control,
     act: impl FnOnce(&mut Context<'_>) -> T,
 ) -> T {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use super::job::JobError;
 use crate::exit_code::{FAILED, FILES, HasExitCode, REFUSED, USAGE};
+use crate::feature;
 
 use crate::config::ResolveError;
 use crate::dataset::DatasetError;
@@ -23,7 +24,7 @@ use crate::treatment::TreatmentError;
 use crate::treatment::journal::JournalError;
 use crate::workload::EngineError;
 use pgio_connect::ConnectError;
-use pgio_results::checks::{self, DATA_DRIFT};
+use pgio_results::checks::DATA_DRIFT;
 use pgio_results::store::StoreError;
 
 /// A server cannot be reached or started, or the work cannot be prepared there.
@@ -222,7 +223,7 @@ fn describe(found: &NoneValid) -> String {
     };
     let counts = ids(&|(id, times)| format!("{id} {times}"));
     let also_failed = if *failed > 0 { format!(", {failed} failed") } else { String::new() };
-    let remedy = most.first().and_then(|(id, _)| checks::definition(id)).map(|c| c.remedy);
+    let remedy = most.first().and_then(|(id, _)| feature::remedy(id));
     let remedy = remedy.map_or_else(String::new, |remedy| format!("{remedy}; "));
     let named = ids(&|(id, _)| format!("{id:?}"));
     let invalid = trials - failed;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pgio_results::change::Change;
 use pgio_results::screening::{DesignCell, Factor, Screening};
-use pgio_results::{checks, joint, metrics};
+use pgio_results::{joint, metrics};
 use rustix::process::Signal;
 
 use super::file_changes;
@@ -22,6 +22,7 @@ use crate::config::{ConfigError, Layer, nearest};
 use crate::exit_code::{HasExitCode, USAGE};
 use crate::experiment::state;
 use crate::experiment::target::ConnectionKeys;
+use crate::feature;
 use crate::host::exec::{CommandLine, Exec, Tied};
 use crate::pg::words;
 use crate::treatment::{self, Parsed, TreatmentError};
@@ -87,7 +88,7 @@ impl Job {
         base_keys: ConnectionKeys,
     ) -> Result<Job, JobError> {
         let experiment =
-            experiment::parse(text, file, stem, &treatment::names(), &checks::tolerable())?;
+            experiment::parse(text, file, stem, &treatment::names(), &feature::tolerable())?;
         check_metrics(&experiment, &base_keys.layer, file)?;
         let treatments = parse_treatments(&experiment).map_err(|source| JobError::Treatment {
             file: file.to_owned(),

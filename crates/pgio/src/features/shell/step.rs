@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::command::Line;
-use super::guard::processes_with;
+use super::Line;
 use crate::host::Host;
-use crate::treatment::command;
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
+use crate::treatment::guard::processes_with;
 use crate::treatment::step::{Label, OnConflict, Record, Step, Undone};
 
 pub(super) const NAME: &str = "command";
@@ -73,7 +72,7 @@ impl Step for CommandStep {
         }
         // Only a probe distinguishes a half-applied state from a later change of someone else.
         if let (Some(prior), Some(found), false) = (prior, &found, in_force) {
-            let [found, prior] = [found, prior].map(|text| format!("`{}`", command::shorten(text)));
+            let [found, prior] = [found, prior].map(|text| format!("`{}`", super::shorten(text)));
             let ours = "a value that verify accepts";
             let conflict = || TreatmentError::changed_since(&self.label, found, ours, prior);
             if !on_conflict.overwrites(conflict)? {
@@ -126,11 +125,11 @@ impl Commands {
             .map_err(|why| self.failed("verify", host, &why))?;
         let found = output.stdout.trim();
         Ok(match (&self.expect, output.status.success()) {
-            (_, false) => Err(command::describe_failure(&output)),
+            (_, false) => Err(super::describe_failure(&output)),
             (Some(expect), true) if expect.trim() != found => {
-                Err(format!("prints {}", command::shorten(found)))
+                Err(format!("prints {}", super::shorten(found)))
             }
-            _ => Ok(command::shorten(found)),
+            _ => Ok(super::shorten(found)),
         })
     }
 
@@ -146,7 +145,7 @@ impl Commands {
         if output.status.success() {
             Ok(Some(output.stdout.trim_end_matches('\n').to_owned()))
         } else {
-            Err(failed(command::describe_failure(&output)))
+            Err(failed(super::describe_failure(&output)))
         }
     }
 
@@ -160,11 +159,7 @@ impl Commands {
         let failed = |why: String| self.failed(which, host, &why);
         let mark = self.mark.as_deref();
         let output = line.output(host, self.limit(), prior, mark)?.map_err(failed)?;
-        if output.status.success() {
-            Ok(())
-        } else {
-            Err(failed(command::describe_failure(&output)))
-        }
+        if output.status.success() { Ok(()) } else { Err(failed(super::describe_failure(&output))) }
     }
 
     /// Waits for commands that a killed run had started, which would run after the undo.

@@ -18,21 +18,34 @@ use std::sync::Arc;
 use self::node::{Node, Snapshot};
 use self::proof::{BufferReadings, Disks};
 use self::step::{CONNECTED, Change, DISCONNECTED, RequestedState, connection_of};
-use super::body::Body;
-use super::context::{Context, Machines, Replica};
-use super::contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};
-use super::error::TreatmentError;
-use super::journal::Journal;
-use super::resource::{Resource, Touch};
-use super::step::carry_out;
 use crate::config::experiment::TreatmentSpec;
+use crate::feature::Feature;
 use crate::host::drbd::{self, Generation};
 use crate::host::stop::Stop;
 use crate::host::{Host, storage};
 use crate::pg::server::{DIRECTORIES_GRANT, directories};
+use crate::treatment::body::Body;
+use crate::treatment::context::{Context, Machines, Replica};
+use crate::treatment::contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};
+use crate::treatment::error::TreatmentError;
+use crate::treatment::journal::Journal;
+use crate::treatment::resource::{Resource, Touch};
+use crate::treatment::step::carry_out;
 use pgio_results::model::{Check, Evidence, Trial, When};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) static FEATURE: Feature = Feature {
+    name: "drbd",
+    treatments: &[KIND],
+    examples: &[
+        example!("drbd-arms"),
+        example!("drbd-impact"),
+        example!("drbd-protocols"),
+        example!("drbd-protocols-full"),
+    ],
+    ..Feature::NONE
+};
+
+const KIND: Kind = Kind {
     name: step::KIND,
     help: "DRBD under the data: { resource = \"r0\", connection = \"connected\" or \"disconnected\", protocol = \"A\", \"B\" or \"C\", secondary = the peer's name in [hosts] }; on both hosts also al-extents, disk-barrier, disk-flushes, md-flushes, al-updates",
     parse,

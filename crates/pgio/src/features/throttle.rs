@@ -17,22 +17,47 @@ mod steps;
 use std::collections::BTreeMap;
 
 use self::placement::{Placement, Scope};
-use super::body::{self, Body};
-use super::context::{Context, Machines};
-use super::contract::{Declared, InForce, Kind, Prepared, Preview, Treatment, failed_reading};
-use super::error::TreatmentError;
-use super::journal::Journal;
-use super::resource::{Resource, Touch};
-use super::step::carry_out;
 use crate::config::experiment::TreatmentSpec;
+use crate::feature::Feature;
 use crate::host::blkio::{self, Limit, Version};
+use crate::treatment::body::{self, Body};
+use crate::treatment::context::{Context, Machines};
+use crate::treatment::contract::{
+    Declared, InForce, Kind, Prepared, Preview, Treatment, failed_reading,
+};
+use crate::treatment::error::TreatmentError;
+use crate::treatment::journal::Journal;
+use crate::treatment::resource::{Resource, Touch};
+use crate::treatment::step::carry_out;
 use pgio_results::change::{Change, Subject};
+use pgio_results::checks::{CheckDef, def};
 use pgio_results::model::{Check, Evidence, Trial, When};
 use pgio_results::telemetry::DeviceUse;
-use pgio_results::thresholds::{THROTTLE_BURST_SECONDS, THROTTLE_EXCESS, THROTTLE_REACHED};
+use pgio_results::thresholds::Share;
 use pgio_results::units::exact_bytes;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) static FEATURE: Feature =
+    Feature { name: "throttle", treatments: &[KIND], checks, examples: &[example!("io-throttle")] };
+
+/// Below this share of a limit it can have delayed bursts only.
+const REACHED: Share = Share(0.8);
+/// Tolerated excess; a limit exceeded by more was not in force.
+const EXCESS: Share = Share(0.02);
+/// Tolerated burst in addition, in seconds of the limit.
+const BURST_SECONDS: f64 = 0.3;
+
+fn checks() -> Vec<CheckDef> {
+    vec![def(
+        "throttle",
+        "a throttled device exceeded its limit, or was not observed",
+        format!(
+            "the device used less than {REACHED} of its limit, so at most bursts can have reached it"
+        ),
+        "check that the processes that use it are in the limited cgroup, and that the workload is large enough",
+    )]
+}
+
+const KIND: Kind = Kind {
     name: steps::KIND,
     help: "limits of a block device: { device = \"/dev/sdb\", write_iops = 500 }; also read_iops, read_bytes, write_bytes (per second), host = the machine's name if it is not the server's, scope = \"server\" or \"root\" (the processes that cgroup v1 limits), mount = \"/\" if the disk holds the root file system and the whole machine may be limited",
     parse,
@@ -305,10 +330,7 @@ fn judge_limit(
         _ => 0.0,
     };
     let asked = value as f64;
-    let most = asked
-        * (1.0
-            + THROTTLE_EXCESS.0
-            + THROTTLE_BURST_SECONDS / trial.window.seconds.max(THROTTLE_BURST_SECONDS));
+    let most = asked * (1.0 + EXCESS.0 + BURST_SECONDS / trial.window.seconds.max(BURST_SECONDS));
     let message = format!(
         "{name} on {host} did {measured:.0} {unit}, with {} = {}",
         limit.name(),
@@ -320,7 +342,7 @@ fn judge_limit(
             format!("{message}: the limit was not in force"),
             "processes that write there must be in the limited group; kernel threads are in cgroup v1's root group",
         )
-    } else if measured < asked * THROTTLE_REACHED.0 {
+    } else if measured < asked * REACHED.0 {
         Check::warning(
             CHECK_ID,
             format!("{message}: below the limit on average, so only bursts can have been delayed"),

@@ -25,13 +25,21 @@ use self::options::FILE_SYSTEMS;
 use self::options_step::{Options, OptionsStep};
 use self::remount::Remount;
 use self::tablespace::{MoveStep, PlaceStep, Tablespace, TablespaceStep};
-use super::body::Body;
-use super::contract::{Kind, Treatment};
-use super::error::TreatmentError;
-use super::step::{Record, Step};
 use crate::config::experiment::TreatmentSpec;
+use crate::feature::Feature;
+use crate::treatment::body::Body;
+use crate::treatment::contract::{Kind, Treatment};
+use crate::treatment::error::TreatmentError;
+use crate::treatment::step::{Record, Step};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) static FEATURE: Feature = Feature {
+    name: "filesystem",
+    treatments: &[KIND],
+    examples: &[example!("ext4-options")],
+    ..Feature::NONE
+};
+
+const KIND: Kind = Kind {
     name: tools::KIND,
     help: "mount options under PostgreSQL, such as { options = \"barrier=0\" }, or a new file system under a private cluster, { device = \"/dev/loop7\", type = \"xfs\", allow_format = true }, or under the data set of any server, with tablespace = \"/srv/pgio\"",
     parse,

@@ -11,16 +11,20 @@ pub mod memory;
 
 use self::cgroup::Cgroup;
 use self::huge_pages::HugePages;
-use super::body::{self, Body};
-use super::contract::{Kind, Treatment};
-use super::error::TreatmentError;
-use super::step::{Record, Step};
 use crate::config::experiment::TreatmentSpec;
+use crate::feature::Feature;
+use crate::treatment::body::{self, Body};
+use crate::treatment::contract::{Kind, Treatment};
+use crate::treatment::error::TreatmentError;
+use crate::treatment::step::{Record, Step};
 use pgio_results::units;
 
 const NAME: &str = huge_pages::KIND;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) static FEATURE: Feature =
+    Feature { name: "memory", treatments: &[KIND], ..Feature::NONE };
+
+const KIND: Kind = Kind {
     name: NAME,
     help: "leaves only this much memory free: \"1G\", or { leave = \"1G\", host = \"…\", way = \"huge_pages\" or \"cgroup\" }, which limits the server's processes alone",
     parse,

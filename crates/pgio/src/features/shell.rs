@@ -9,30 +9,36 @@
 //!
 //! A command line may contain a password, so messages show the `name` only. Next: [`step`].
 
+mod step;
+
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::body::Body;
-use super::command_step::{self, CommandStep, Commands, NAME};
-use super::context::Context;
-use super::contract::{Declared, InForce, Kind, Prepared, Preview, Treatment};
-use super::error::TreatmentError;
-use super::journal::Journal;
-use super::resource::{Resource, Touch};
-use super::step::{Label, carry_out};
+use self::step::{CommandStep, Commands, NAME};
 use crate::config::experiment::TreatmentSpec;
+use crate::feature::Feature;
 use crate::host::exec::{CommandLine, Exec, ExecError, Output};
 use crate::host::{Host, HostError};
+use crate::treatment::body::Body;
+use crate::treatment::context::Context;
+use crate::treatment::contract::{Declared, InForce, Kind, Prepared, Preview, Treatment};
+use crate::treatment::error::TreatmentError;
+use crate::treatment::journal::Journal;
+use crate::treatment::resource::{Resource, Touch};
+use crate::treatment::step::{Label, carry_out};
 use pgio_results::change::{Change, Subject};
 use pgio_results::model::{Evidence, When};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) static FEATURE: Feature =
+    Feature { name: "shell", treatments: &[KIND], ..Feature::NONE };
+
+const KIND: Kind = Kind {
     name: NAME,
     help: "your own commands: { name = \"…\", apply = [..] or \"shell line\", verify = …, undo = … }; expect = \"what verify prints\", probe = a command that prints the prior value, which undo finds in PGIO_PRIOR, host = \"…\", timeout = \"60s\"",
     parse,
-    read: command_step::read,
+    read: step::read,
 };
 
 const KEYS: &[&str] = &["name", "apply", "verify", "undo", "probe", "expect", "host", "timeout"];
@@ -277,8 +283,8 @@ mod tests {
 
     use serde_json::json;
 
+    use super::step::from_record;
     use super::*;
-    use crate::treatment::command_step::from_record;
     use crate::treatment::guard::processes_with;
     use crate::treatment::step::{OnConflict, Record, Step, Undone};
     use crate::treatment::test_support::{assert_refused, in_context, in_words, spec};

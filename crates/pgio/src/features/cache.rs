@@ -13,29 +13,37 @@ use std::path::Path;
 
 use pgio_connect::{Client, Transaction};
 
-use super::context::{Context, Machines};
-use super::contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};
-use super::error::TreatmentError;
-use super::journal::Journal;
-use super::resource::Touch;
-use super::step::{Record, Step};
-use super::{body, other_steps};
 use crate::config::experiment::TreatmentSpec;
 use crate::config::nearest;
 use crate::dataset::mark;
+use crate::feature::Feature;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc;
 use crate::host::rights::check_writable;
 use crate::pg;
 use crate::pg::server::directories;
 use crate::pg::session::{is_trusted, is_trusted_schema};
+use crate::treatment::context::{Context, Machines};
+use crate::treatment::contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};
+use crate::treatment::error::TreatmentError;
+use crate::treatment::journal::Journal;
+use crate::treatment::resource::Touch;
+use crate::treatment::step::{Record, Step};
+use crate::treatment::{body, other_steps};
 use pgio_results::change::{Change, Subject};
 use pgio_results::model::{Evidence, When};
 use pgio_results::units::human;
 
 const NAME: &str = "cache";
 
-pub(super) const KIND: Kind = Kind {
+pub(super) static FEATURE: Feature = Feature {
+    name: "cache",
+    treatments: &[KIND],
+    examples: &[example!("page-cache")],
+    ..Feature::NONE
+};
+
+const KIND: Kind = Kind {
     name: NAME,
     help: "before each trial: \"cold\" (PostgreSQL restarted, the host's page cache dropped) or \"warm\" (the data set read by pg_prewarm)",
     parse,

@@ -14,15 +14,29 @@ mod through_relay;
 use self::netem::Netem;
 use self::qdisc::{End, LinkSettings};
 use self::through_relay::RelayTreatment;
-use super::body::{self, Body};
-use super::contract::{Kind, Treatment};
-use super::error::TreatmentError;
-use super::step::{Record, Step};
 use crate::config::experiment::TreatmentSpec;
+use crate::feature::Feature;
+use crate::treatment::body::{self, Body};
+use crate::treatment::contract::{Kind, Treatment};
+use crate::treatment::error::TreatmentError;
+use crate::treatment::step::{Record, Step};
+use pgio_results::checks::{CheckDef, def};
 
 const NAME: &str = netem::KIND;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) static FEATURE: Feature =
+    Feature { name: "link", treatments: &[KIND], checks, examples: &[example!("link-delay")] };
+
+fn checks() -> Vec<CheckDef> {
+    vec![def(
+        "link",
+        "",
+        "less than one packet per second passed a slowed interface, or nothing proves that replication uses it",
+        "add ping = \"ADDRESS\" with the address of the other machine that replication uses; `ip route get ADDRESS` shows its interface",
+    )]
+}
+
+const KIND: Kind = Kind {
     name: NAME,
     help: "a slower link between machines: { interface = \"eth1\", delay = \"1ms\", jitter, loss = \"1%\", rate = \"100mbit\" } by tc netem on host = \"…\", or on both hosts = [..], or a list of such tables; ping = \"ADDRESS\" measures the round trip; { relay = true, delay, jitter, rate } between a private primary and its standby, delayed each way",
     parse,

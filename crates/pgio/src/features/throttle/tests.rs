@@ -220,3 +220,10 @@ fn a_throttle_of_an_unobserved_device_is_invalid() {
         assert!(checks[0].message.contains("was not observed"), "{checks:?}");
     }
 }
+
+#[test]
+fn the_methodology_names_the_tolerance() {
+    let sentence = format!("exceed the limit by {EXCESS} and three tenths of a second's worth");
+    pgio_results::test_support::assert_documented("METHODOLOGY.md", &sentence);
+    assert_eq!(BURST_SECONDS, 0.3);
+}

@@ -1,0 +1,89 @@
+//! What a feature is: a static value with everything of it that the core must know.
+//!
+//! A feature owns its code, checks and examples, and uses only the core and no other feature. The core asks these
+//! functions and names no feature. [`crate::features`] is the one list.
+
+use pgio_results::checks::{self, CheckDef};
+
+use crate::treatment::Kind;
+
+/// A feature. Most have only some of this: the rest is [`Feature::NONE`].
+#[derive(Debug)]
+pub struct Feature {
+    /// The name of its directory, and of the Cargo feature that builds it.
+    pub name: &'static str,
+    /// What it can change for a condition.
+    pub treatments: &'static [Kind],
+    /// What it judges of a trial.
+    pub checks: fn() -> Vec<CheckDef>,
+    /// Example experiments: the name without extension, and the text.
+    pub examples: &'static [(&'static str, &'static str)],
+}
+
+impl Feature {
+    pub const NONE: Feature =
+        Feature { name: "", treatments: &[], checks: Vec::new, examples: &[] };
+}
+
+/// The features that pgio is built with.
+pub fn all() -> &'static [&'static Feature] {
+    crate::features::ALL
+}
+
+/// Returns the treatments in the order of application.
+pub fn treatments() -> impl Iterator<Item = &'static Kind> {
+    all().iter().flat_map(|feature| feature.treatments)
+}
+
+/// Returns the definitions of all checks: the core's, then each feature's.
+pub fn checks() -> Vec<CheckDef> {
+    let own = all().iter().flat_map(|feature| (feature.checks)());
+    checks::CHECKS.iter().cloned().chain(own).collect()
+}
+
+/// Ids of the checks that can invalidate a trial and therefore be tolerated.
+pub fn tolerable() -> Vec<&'static str> {
+    checks().into_iter().filter(|check| !check.invalid.is_empty()).map(|check| check.id).collect()
+}
+
+/// Returns the general remedy of a check.
+pub fn remedy(id: &str) -> Option<&'static str> {
+    checks().into_iter().find(|check| check.id == id).map(|check| check.remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use pgio_results::checks::Kind;
+
+    #[test]
+    fn each_check_has_one_name_an_outcome_and_a_remedy() {
+        let checks = checks();
+        let ids: BTreeSet<&str> = checks.iter().map(|check| check.id).collect();
+        assert_eq!(ids.len(), checks.len());
+        for c in &checks {
+            assert!(!c.invalid.is_empty() || !c.warning.is_empty(), "{}", c.id);
+            assert!(!c.remedy.is_empty(), "{}", c.id);
+            assert!(c.kind == Kind::Measurement || c.invalid.is_empty(), "{}", c.id);
+        }
+    }
+
+    #[test]
+    fn only_what_can_invalidate_is_tolerated() {
+        let tolerable = tolerable();
+        assert!(tolerable.contains(&"foreign-load"));
+        for id in ["rate-not-reached", "drbd-congested", "data-size", "clock-skew"] {
+            assert!(!tolerable.contains(&id), "{id} only warns");
+        }
+    }
+
+    #[test]
+    fn each_feature_has_a_name_of_its_own() {
+        let names: BTreeSet<&str> = all().iter().map(|feature| feature.name).collect();
+        assert_eq!(names.len(), all().len());
+        let kinds: BTreeSet<&str> = treatments().map(|kind| kind.name).collect();
+        assert_eq!(kinds.len(), treatments().count());
+    }
+}
