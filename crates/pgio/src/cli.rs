@@ -7,7 +7,6 @@
 //! `pgio-bench` is a command line of its own and prints through the public modules; [`jobs`] runs experiments for
 //! both.
 
-mod ballast;
 mod compare;
 mod compare_plan;
 mod demo;
@@ -32,13 +31,15 @@ mod run;
 pub mod setup;
 pub mod signals;
 mod store;
-mod undo;
+pub(crate) mod undo;
 
 pub use doctor::{DOCTOR_SCHEMA, DoctorDocument};
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::feature;
 
 /// Measures what a storage or replication choice costs a PostgreSQL database.
 #[derive(Debug, Parser)]
@@ -77,8 +78,6 @@ enum Command {
     Doctor(doctor::Args),
     /// Measure one device, or compare two, without PostgreSQL: throughput, latency, random I/O
     Device(device::Args),
-    /// Leave only SIZE of this machine's memory free, until --release
-    Ballast(ballast::Args),
     /// Generate load for the pgio that started this one with --drivers
     Drive(drive::Args),
     /// Undo the changes that an interrupted run left in place
@@ -94,22 +93,40 @@ enum Command {
 
 /// Returns the definition of the command line, for the man page and shell completions.
 pub fn command() -> clap::Command {
-    Cli::command()
+    feature::commands().fold(Cli::command(), |all, own| all.subcommand((own.command)()))
 }
 
 pub fn main() -> ExitCode {
     crate::host::exec::close_inherited_on_exec();
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            let error = flags::explain(error);
-            output::usage(&error);
-            // Help and version are not errors.
-            return if error.use_stderr() { exit::USAGE.into() } else { finish(Ok(())) };
+    let ran = command().try_get_matches().and_then(|matches| {
+        let named = matches.subcommand();
+        let own = named.and_then(|(name, own)| Some((feature::command(name)?, own)));
+        match own {
+            Some((command, matches)) => {
+                show_warnings();
+                Ok(finish((command.run)(matches)?))
+            }
+            None => Ok(run(Cli::from_arg_matches(&matches)?.command)),
         }
-    };
+    });
+    ran.unwrap_or_else(|error| {
+        let error = flags::explain(error);
+        output::usage(&error);
+        // Help and version are not errors.
+        if error.use_stderr() { exit::USAGE.into() } else { finish(Ok(())) }
+    })
+}
+
+fn show_warnings() {
     pgio_connect::on_warning(|found| output::warn(&crate::experiment::target::warning(found)));
-    let outcome = match cli.command {
+}
+
+fn run(command: Command) -> ExitCode {
+    if let Command::Supervise = command {
+        return crate::pg::private::supervise().into();
+    }
+    show_warnings();
+    finish(match command {
         Command::Demo(args) => demo::run(&args),
         Command::Setup(args) => setup::run(&args),
         Command::Run(args) => run::run(&args),
@@ -120,14 +137,12 @@ pub fn main() -> ExitCode {
         Command::Store(args) => store::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Device(args) => device::run(&args),
-        Command::Ballast(args) => ballast::run(&args),
         Command::Drive(args) => drive::run(&args),
         Command::Undo(args) => undo::run(&args),
         Command::Destroy(args) => destroy::run(&args),
         Command::Example(args) => example::run(&args),
-        Command::Supervise => return crate::pg::private::supervise().into(),
-    };
-    finish(outcome)
+        Command::Supervise => unreachable!("it returned above"),
+    })
 }
 
 fn finish(outcome: exit::Outcome) -> ExitCode {

@@ -17,7 +17,6 @@ pub mod admin;
 pub mod application;
 pub mod background;
 mod background_work;
-pub mod ballast;
 mod calibration;
 pub mod clusters;
 pub mod doctor;

@@ -3,8 +3,10 @@
 //! A feature owns its code, checks and examples, and uses only the core and no other feature. The core asks these
 //! functions and names no feature. [`crate::features`] is the one list.
 
+use pgio_results::Warning;
 use pgio_results::checks::{self, CheckDef};
 
+use crate::cli::exit::Outcome;
 use crate::treatment::Kind;
 
 /// A feature. Most have only some of this: the rest is [`Feature::NONE`].
@@ -18,11 +20,38 @@ pub struct Feature {
     pub checks: fn() -> Vec<CheckDef>,
     /// Example experiments: the name without extension, and the text.
     pub examples: &'static [(&'static str, &'static str)],
+    pub commands: &'static [Subcommand],
+    /// What a command of it holds on this machine beyond its end.
+    pub held: fn() -> Option<Held>,
+}
+
+/// A subcommand of `pgio`.
+#[derive(Debug)]
+pub struct Subcommand {
+    pub name: &'static str,
+    pub command: fn() -> clap::Command,
+    /// Runs it with the arguments that were parsed by `command`.
+    pub run: fn(&clap::ArgMatches) -> Result<Outcome, clap::Error>,
+}
+
+/// Something that a command holds on this machine, which every measurement there must state.
+#[derive(Debug)]
+pub struct Held {
+    /// The key among the facts of the environment.
+    pub fact: &'static str,
+    pub what: String,
+    pub warning: Warning,
 }
 
 impl Feature {
-    pub const NONE: Feature =
-        Feature { name: "", treatments: &[], checks: Vec::new, examples: &[] };
+    pub const NONE: Feature = Feature {
+        name: "",
+        treatments: &[],
+        checks: Vec::new,
+        examples: &[],
+        commands: &[],
+        held: || None,
+    };
 }
 
 /// The features that pgio is built with.
@@ -33,6 +62,14 @@ pub fn all() -> &'static [&'static Feature] {
 /// Returns the treatments in the order of application.
 pub fn treatments() -> impl Iterator<Item = &'static Kind> {
     all().iter().flat_map(|feature| feature.treatments)
+}
+
+pub fn commands() -> impl Iterator<Item = &'static Subcommand> {
+    all().iter().flat_map(|feature| feature.commands)
+}
+
+pub fn command(name: &str) -> Option<&'static Subcommand> {
+    commands().find(|command| command.name == name)
 }
 
 /// Returns the definitions of all checks: the core's, then each feature's.

@@ -5,19 +5,19 @@
 use crate::feature::Feature;
 
 #[cfg(feature = "cache")]
-pub mod cache;
+mod cache;
 #[cfg(feature = "drbd")]
-pub mod drbd;
+mod drbd;
 #[cfg(feature = "filesystem")]
-pub mod filesystem;
+mod filesystem;
 #[cfg(feature = "link")]
-pub mod link;
+mod link;
 #[cfg(feature = "memory")]
-pub mod memory;
+mod memory;
 #[cfg(feature = "shell")]
-pub mod shell;
+mod shell;
 #[cfg(feature = "throttle")]
-pub mod throttle;
+mod throttle;
 
 /// In the order in which their treatments are applied, whatever the order in the file: one that restarts the server
 /// comes before those that a restart would undo.

@@ -100,7 +100,6 @@ mod tests {
     use super::*;
     use crate::experiment::application::JobError;
     use crate::experiment::application::error::{OpenError, ResumeError};
-    use crate::experiment::ballast::BallastError;
     use crate::experiment::live::LiveError;
     use crate::experiment::run::NoneValid;
     use crate::experiment::state::StateError;
@@ -174,16 +173,6 @@ mod tests {
         assert_eq!(code, UNFINISHED);
         let expected = "everything was restored, but the journal could not be updated; make room on its file system and rerun `pgio undo`: cannot write the journal journal/7: no storage space";
         assert_eq!(sentence, expected);
-    }
-
-    #[test]
-    fn a_ballast_that_cannot_replace_another_names_the_release() {
-        let refused = || TreatmentError::Refused("too little is free".to_owned());
-        assert_eq!(failure(BallastError::Treatment(refused())).0, REFUSED);
-        let expected = "the previous ballast was released: too little is free";
-        assert_eq!(failure(BallastError::AfterRelease(refused())), (REFUSED, expected.to_owned()));
-        let left = BallastError::Undo(UndoError::ChangesRemain { others_undone: false });
-        assert_eq!(failure(left).0, UNFINISHED);
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub fn warn_unfinished(other: &InterruptedRun) {
 }
 
 /// Asks the user on the terminal; only the word yes, in upper or lower case, confirms.
-pub(super) fn confirmed(question: &str) -> bool {
+pub(crate) fn confirmed(question: &str) -> bool {
     print(&format!("{question} Type yes: "));
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).is_ok() && answer.trim().eq_ignore_ascii_case("yes")

@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 /// Prints an event.
-pub(super) fn show(event: &UndoEvent<'_>) {
+pub(crate) fn show(event: &UndoEvent<'_>) {
     match event {
         UndoEvent::Skipped(run) => output::line(&format!(
             "Skipped run {}: {} is still running, changes {} and undoes that itself.",

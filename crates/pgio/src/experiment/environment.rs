@@ -8,15 +8,11 @@ use std::collections::BTreeMap;
 
 use pgio_connect::Client;
 
-use super::state;
-use crate::features::memory::huge_pages;
-use crate::host::Host;
+use crate::feature::{self, Held};
 use crate::pg::server::{self, Server, system_identifier};
 use crate::pg::values;
 use crate::pg::words::Shown;
 use crate::telemetry::{Standbys, TelemetrySources};
-use crate::treatment::journal;
-use pgio_results::Warning;
 use pgio_results::change::fact;
 use pgio_results::model::Check;
 
@@ -83,23 +79,12 @@ pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String>
     found
 }
 
-/// The key under which a measurement records a ballast held on this machine.
-pub const BALLAST: &str = "driver.ballast";
 /// How many drivers generate the load; absent: pgio alone.
 pub const DRIVERS: &str = "drivers";
 
-pub fn held_ballast() -> Option<String> {
-    let host = Host::local();
-    let steps = journal::all_open_steps(&state::ballast_journal_dir().ok()?);
-    steps.iter().find_map(|step| huge_pages::held(&host, step))
-}
-
-pub fn ballast_warning(held: String) -> Warning {
-    Warning::new(
-        "a ballast is held on this machine",
-        held,
-        "release the memory with `pgio ballast --release`",
-    )
+/// Returns what commands of pgio hold on this machine beyond their end.
+pub fn held() -> Vec<Held> {
+    feature::all().iter().filter_map(|feature| (feature.held)()).collect()
 }
 
 const NON_DEFAULT_SETTINGS: &str = include_str!("sql/non_default_settings.sql");

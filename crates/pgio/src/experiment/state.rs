@@ -54,8 +54,8 @@ pub fn journal_dir() -> Result<PathBuf, StateError> {
     Ok(base_dir()?.join("journal"))
 }
 
-/// Journals of ballasts; runs may start while one is held.
-pub fn ballast_journal_dir() -> Result<PathBuf, StateError> {
+/// Journals of what a command holds beyond its end; runs may start meanwhile.
+pub fn held_journal_dir() -> Result<PathBuf, StateError> {
     Ok(base_dir()?.join("held"))
 }
 

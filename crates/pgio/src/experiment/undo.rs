@@ -131,7 +131,7 @@ pub fn undo_interrupted(
     observe: &mut Observer<'_>,
 ) -> Result<UndoSummary, UndoError> {
     let (mut found, mut failures) = (false, Vec::new());
-    for dir in [state::journal_dir()?, state::ballast_journal_dir()?, state::table_journal_dir()?] {
+    for dir in [state::journal_dir()?, state::held_journal_dir()?, state::table_journal_dir()?] {
         let Unfinished { dead, living, unreadable } = journal::unfinished(&dir)?;
         for run in &living {
             observe(UndoEvent::Skipped(run));
@@ -171,7 +171,7 @@ pub fn undo_interrupted(
 /// Removes the journals of a run whose server or host is gone; names what stays in place.
 pub fn forget(run: &str, observe: &mut Observer<'_>) -> Result<(), UndoError> {
     let directories =
-        [state::journal_dir()?, state::ballast_journal_dir()?, state::table_journal_dir()?];
+        [state::journal_dir()?, state::held_journal_dir()?, state::table_journal_dir()?];
     let mut journals = Vec::new();
     for dir in &directories {
         let Unfinished { dead, living, .. } = journal::unfinished(dir)?;

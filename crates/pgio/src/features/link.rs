@@ -24,8 +24,13 @@ use pgio_results::checks::{CheckDef, def};
 
 const NAME: &str = netem::KIND;
 
-pub(super) static FEATURE: Feature =
-    Feature { name: "link", treatments: &[KIND], checks, examples: &[example!("link-delay")] };
+pub(super) static FEATURE: Feature = Feature {
+    name: "link",
+    treatments: &[KIND],
+    checks,
+    examples: &[example!("link-delay")],
+    ..Feature::NONE
+};
 
 fn checks() -> Vec<CheckDef> {
     vec![def(

@@ -5,9 +5,11 @@
 //! original's pgio_reduce_free_memory.sh, and like `pgio ballast`); a control group limits the
 //! server's processes alone ([`cgroup`]).
 
+mod amount;
 mod cgroup;
-pub mod huge_pages;
-pub mod memory;
+mod command;
+mod hold;
+mod huge_pages;
 
 use self::cgroup::Cgroup;
 use self::huge_pages::HugePages;
@@ -21,8 +23,13 @@ use pgio_results::units;
 
 const NAME: &str = huge_pages::KIND;
 
-pub(super) static FEATURE: Feature =
-    Feature { name: "memory", treatments: &[KIND], ..Feature::NONE };
+pub(super) static FEATURE: Feature = Feature {
+    name: "memory",
+    treatments: &[KIND],
+    commands: &[command::COMMAND],
+    held: hold::held,
+    ..Feature::NONE
+};
 
 const KIND: Kind = Kind {
     name: NAME,

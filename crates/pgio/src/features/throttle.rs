@@ -36,8 +36,13 @@ use pgio_results::telemetry::DeviceUse;
 use pgio_results::thresholds::Share;
 use pgio_results::units::exact_bytes;
 
-pub(super) static FEATURE: Feature =
-    Feature { name: "throttle", treatments: &[KIND], checks, examples: &[example!("io-throttle")] };
+pub(super) static FEATURE: Feature = Feature {
+    name: "throttle",
+    treatments: &[KIND],
+    checks,
+    examples: &[example!("io-throttle")],
+    ..Feature::NONE
+};
 
 /// Below this share of a limit it can have delayed bursts only.
 const REACHED: Share = Share(0.8);

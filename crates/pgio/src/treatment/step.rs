@@ -41,23 +41,6 @@ pub(crate) fn carry_out<T>(
     Ok(applied)
 }
 
-/// Like [`carry_out`], for a step that learns from the change what its undo must compare with. A kill in
-/// between leaves the first record.
-pub(crate) fn carry_out_then_amend<S: Step>(
-    journal: &mut Journal,
-    step: &mut S,
-    apply: impl FnOnce(&mut S) -> Result<(), TreatmentError>,
-) -> Result<(), TreatmentError> {
-    let first = step.record();
-    let number = journal.intent(&first)?;
-    apply(step)?;
-    let amended = step.record();
-    if amended != first {
-        journal.amend(number, &amended)?;
-    }
-    Ok(journal.done(number)?)
-}
-
 /// What undo does when the current value is neither ours nor the saved one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnConflict {

@@ -35,9 +35,7 @@ pub(super) fn environment_of(
             found.insert(format!("{prefix}{key}"), value);
         }
     }
-    if let Some(held) = environment::held_ballast() {
-        found.insert(environment::BALLAST.to_owned(), held);
-    }
+    found.extend(environment::held().into_iter().map(|held| (held.fact.to_owned(), held.what)));
     found
 }
 

@@ -62,9 +62,7 @@ fn workloads(
     for other in admin::refuse_unfinished(params.values())? {
         observe(Event::OtherInterrupted(&other));
     }
-    if let Some(held) = environment::held_ballast() {
-        observe(Event::Warns(&environment::ballast_warning(held)));
-    }
+    environment::held().iter().for_each(|held| observe(Event::Warns(&held.warning)));
     // Check rights before a server is started and a data set is loaded.
     for workload in &job.experiment.workloads {
         let dir = job.dir_of(run.out, workload);

@@ -23,6 +23,7 @@ use crate::experiment::live::LiveError;
 use crate::experiment::target::{self, ConnectionKeys};
 use crate::experiment::trial::{self, Request, TrialResult};
 use crate::experiment::{environment, slob, state};
+use crate::feature::Held;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
 use crate::pg::server::{self, Server};
@@ -76,8 +77,7 @@ pub struct OpenedRun<'a> {
     run_id: String,
     admin: Client,
     workload: Arc<dyn Workload>,
-    /// The ballast held on this machine, if any.
-    ballast: Option<String>,
+    held: Vec<Held>,
 }
 
 /// The result of a single trial.
@@ -96,10 +96,8 @@ pub fn open<'a>(
     run: SingleRun<'a>,
     observe: &mut SingleObserver<'_>,
 ) -> Result<OpenedRun<'a>, SingleError> {
-    let ballast = environment::held_ballast();
-    if let Some(held) = ballast.clone() {
-        observe(&SingleEvent::Warns(&environment::ballast_warning(held)));
-    }
+    let held = environment::held();
+    held.iter().for_each(|held| observe(&SingleEvent::Warns(&held.warning)));
     let run_id = state::new_run_id();
     let mut warn = |warning: &_| observe(&SingleEvent::Warns(warning));
     let text = run.keys.connect_string();
@@ -121,7 +119,7 @@ pub fn open<'a>(
     }
     let settings = work.settings.clone();
     let workload = Arc::new(work);
-    Ok(OpenedRun { params, server, settings, run, run_id, admin, workload, ballast })
+    Ok(OpenedRun { params, server, settings, run, run_id, admin, workload, held })
 }
 
 impl OpenedRun<'_> {
@@ -140,8 +138,8 @@ impl OpenedRun<'_> {
         }
         // If the server is unreachable, the table keeps our mark and `destroy` finds it.
         let _ = self.workload.clean_up(&mut self.admin);
-        let ballast = self.ballast.clone().map(|held| (environment::BALLAST.to_owned(), held));
-        Arc::make_mut(&mut trial.environment).extend(ballast);
+        let held = self.held.iter().map(|held| (held.fact.to_owned(), held.what.clone()));
+        Arc::make_mut(&mut trial.environment).extend(held);
         // A file that cannot be written does not cost the record.
         let monitors = monitors.map_or(Ok(()), Monitors::finish);
         Ok(SingleResult { trial, error, monitors })

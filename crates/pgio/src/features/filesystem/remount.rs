@@ -16,7 +16,7 @@ use crate::treatment::error::TreatmentError;
 use crate::treatment::journal::Journal;
 use crate::treatment::other_steps;
 use crate::treatment::resource::{Resource, Touch};
-use crate::treatment::step::{Label, carry_out_then_amend};
+use crate::treatment::step::{Label, Step};
 use pgio_results::model::{Evidence, When};
 
 #[derive(Debug)]
@@ -295,4 +295,20 @@ pub(super) fn wider_effect(
     Some(format!(
         "{options} would affect the whole file system, {further}: confirm by mount = \"{point}\""
     ))
+}
+/// Like [`crate::treatment::step::carry_out`], for a step that learns from the change what its undo must compare with. A kill in
+/// between leaves the first record.
+fn carry_out_then_amend<S: Step>(
+    journal: &mut Journal,
+    step: &mut S,
+    apply: impl FnOnce(&mut S) -> Result<(), TreatmentError>,
+) -> Result<(), TreatmentError> {
+    let first = step.record();
+    let number = journal.intent(&first)?;
+    apply(step)?;
+    let amended = step.record();
+    if amended != first {
+        journal.amend(number, &amended)?;
+    }
+    Ok(journal.done(number)?)
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::memory::Memory;
+use super::amount::Memory;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::check_writable;
@@ -47,7 +47,7 @@ const READ_NODES: &str = "cat /sys/devices/system/node/has_memory 2>/dev/null ||
 
 /// A number of huge pages on a host.
 #[derive(Debug)]
-pub struct HugePagesStep {
+pub(super) struct HugePagesStep {
     label: Label,
     prior: u64,
     ours: AppliedPages,
@@ -63,7 +63,7 @@ struct AppliedPages {
     boot: Option<String>,
 }
 
-pub fn read_memory(host: &Host) -> Result<Memory, TreatmentError> {
+pub(super) fn read_memory(host: &Host) -> Result<Memory, TreatmentError> {
     run_and_read_memory(host, &CommandLine::new("cat").arg("/proc/meminfo").timeout(LIMIT))
 }
 
@@ -78,7 +78,7 @@ fn parse_memory(meminfo: &str, host: &str) -> Result<Memory, TreatmentError> {
 }
 
 /// Refuses a size that cannot work or would harm the host, once the `held` steps are undone.
-pub fn check(host: &Host, leave: u64, held: &[Record]) -> Result<Memory, TreatmentError> {
+pub(super) fn check(host: &Host, leave: u64, held: &[Record]) -> Result<Memory, TreatmentError> {
     let refused =
         |why: &str| TreatmentError::Refused(format!("no ballast on host {}: {why}", host.name()));
     let held = held.iter().filter_map(|record| read(record).ok());
@@ -99,7 +99,7 @@ fn check_rights(host: &Host) -> Result<(), TreatmentError> {
 }
 
 /// Drops caches, which loses nothing, and computes the pages to request.
-pub fn plan(host: &Host, leave: u64) -> Result<HugePagesStep, TreatmentError> {
+pub(super) fn plan(host: &Host, leave: u64) -> Result<HugePagesStep, TreatmentError> {
     let drop = "sync && echo 3 >/proc/sys/vm/drop_caches && { echo 1 >/proc/sys/vm/compact_memory; } 2>/dev/null";
     let script = format!("{drop}; {READ}");
     let memory = run_and_read_memory(
@@ -124,7 +124,7 @@ pub fn plan(host: &Host, leave: u64) -> Result<HugePagesStep, TreatmentError> {
 }
 
 /// Requests the pages of a journaled step, and returns the memory with the pages that the kernel allocated.
-pub fn take(host: &Host, step: &HugePagesStep) -> Result<Memory, TreatmentError> {
+pub(super) fn take(host: &Host, step: &HugePagesStep) -> Result<Memory, TreatmentError> {
     let script = marked_allocation_script(&mark(), step.ours.pages);
     run_and_read_memory(host, &CommandLine::new("sh").args(["-c", &script]).timeout(LIMIT))
 }
@@ -147,7 +147,7 @@ fn allocation_script(asked: u64) -> String {
 }
 
 /// Describes the ballast of this step while the host holds it.
-pub fn held(host: &Host, record: &Record) -> Option<String> {
+pub(super) fn held(host: &Host, record: &Record) -> Option<String> {
     let (memory, step) = (read_memory(host).ok()?, read(record).ok()?);
     let leave = step.ours.leave?;
     step.is_held(host, &memory)
@@ -235,7 +235,7 @@ struct HugePagesInForce {
 }
 
 /// The resource that a ballast changes.
-pub fn memory_resource(host: &Host) -> Resource {
+pub(super) fn memory_resource(host: &Host) -> Resource {
     Resource::on(host, "memory")
 }
 

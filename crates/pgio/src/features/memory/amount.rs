@@ -14,7 +14,7 @@ const TOLERANCE: u64 = 64 << 20;
 
 /// A host's memory at one moment, in bytes; `pages` counts huge pages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Memory {
+pub(super) struct Memory {
     pub total: u64,
     pub free: u64,
     pub available: u64,
@@ -65,7 +65,7 @@ impl Memory {
     }
 
     /// Returns why this much cannot be left free.
-    pub fn refusal(&self, leave: u64) -> Option<String> {
+    pub(super) fn refusal(&self, leave: u64) -> Option<String> {
         let floor = MIN_FREE.max(self.total / MIN_FREE_DIVISOR);
         let left = exact_bytes(leave);
         if self.page == 0 {
@@ -97,7 +97,7 @@ impl Memory {
     }
 
     /// Returns an error if the kernel allocated too few pages to leave about the requested size.
-    pub fn too_much_left(&self, leave: u64) -> Option<String> {
+    pub(super) fn too_much_left(&self, leave: u64) -> Option<String> {
         (self.free > leave + leave / 10 + TOLERANCE).then(|| {
         format!(
             "the kernel allocated {} huge pages, which leaves {} free instead of {}: memory is fragmented, or other processes freed memory; try again, or soon after a reboot",

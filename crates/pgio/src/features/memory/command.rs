@@ -1,19 +1,31 @@
 //! `pgio ballast SIZE`: allocates memory until only SIZE is free on this machine.
 //!
-//! Asks before it takes the memory, and prints the result; `experiment::ballast` does the rest. The ballast
+//! Asks before it takes the memory, and prints the result; [`super::hold`] does the rest. The ballast
 //! outlives the command: `--release` and `pgio undo` free it.
 
 use std::io::{self, IsTerminal};
 
-use super::exit::{Failure, Outcome, REFUSED};
-use super::{output, undo};
-use crate::experiment::ballast::{self, BallastEvent};
-use crate::features::memory::memory::Memory;
+use clap::{Args as _, FromArgMatches};
+
+use super::amount::Memory;
+use super::hold::{self, BallastEvent};
+use crate::cli::exit::{Failure, Outcome, REFUSED};
+use crate::cli::{output, undo};
+use crate::feature::Subcommand;
 use pgio_results::Warning;
 use pgio_results::units::{self, exact_bytes, human};
 
+pub(super) const COMMAND: Subcommand = Subcommand {
+    name: "ballast",
+    command: || {
+        let about = "Leave only SIZE of this machine's memory free, until --release";
+        Args::augment_args(clap::Command::new("ballast")).about(about).display_order(10)
+    },
+    run: |matches| Ok(run(&Args::from_arg_matches(matches)?)),
+};
+
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+struct Args {
     /// Memory to leave free, such as 1G
     #[arg(
         value_name = "SIZE",
@@ -31,10 +43,10 @@ pub(super) struct Args {
     yes: bool,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+fn run(args: &Args) -> Outcome {
     match args.size {
         Some(size) => take(size, args.yes),
-        None if ballast::release(&mut |event| show(&event))? => Ok(()),
+        None if hold::release(&mut |event| show(&event))? => Ok(()),
         None => {
             output::line("No ballast is held.");
             Ok(())
@@ -44,7 +56,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 fn take(size: u64, yes: bool) -> Outcome {
     // A ballast already held is replaced only after the new one is confirmed.
-    let checked = ballast::check(size)?;
+    let checked = hold::check(size)?;
     let question = format!(
         "Take memory until only {} of {} is free on this machine ({:.1} %)?",
         exact_bytes(size),
@@ -54,7 +66,7 @@ fn take(size: u64, yes: bool) -> Outcome {
     if !yes && io::stdin().is_terminal() && !output::confirmed(&question) {
         return Err(Failure::message(REFUSED, "no memory was taken"));
     }
-    Ok(ballast::take(&checked, &mut |event| show(&event))?)
+    Ok(hold::take(&checked, &mut |event| show(&event))?)
 }
 
 fn show(event: &BallastEvent<'_>) {

@@ -3,20 +3,22 @@
 //! The ballast has a journal of its own, so that runs can start while it is held. [`release`] and an undo of all
 //! journals free it. [`check`] comes before [`take`], so that the user can be asked in between.
 //!
-//! Prints nothing and knows no exit code: events go to an observer. Next: `treatment::ballast`, the same inside an
-//! experiment; [`super::undo`], which undoes the journal.
+//! Prints nothing and knows no exit code: events go to an observer. Next: [`super::huge_pages`], the same inside an experiment;
+//! `experiment::undo`, which undoes the journal.
 
-use super::state::{self, StateError};
-use super::undo::{self, UndoError, UndoEvent};
+use super::amount::Memory;
+use super::huge_pages;
 use crate::exit_code::HasExitCode;
-use crate::features::memory::huge_pages;
-use crate::features::memory::memory::Memory;
+use crate::experiment::state::{self, StateError};
+use crate::experiment::undo::{self, UndoError, UndoEvent};
+use crate::feature::Held;
 use crate::host::Host;
 use crate::treatment::journal::{self, Journal, JournalError, UndoTarget};
 use crate::treatment::{OnConflict, Step, TreatmentError};
+use pgio_results::Warning;
 
 #[derive(Debug, thiserror::Error)]
-pub enum BallastError {
+pub(super) enum BallastError {
     #[error(transparent)]
     State(#[from] StateError),
     #[error(transparent)]
@@ -43,7 +45,7 @@ impl HasExitCode for BallastError {
 
 /// An event of taking or releasing a ballast, for the caller to show.
 #[derive(Debug)]
-pub enum BallastEvent<'a> {
+pub(super) enum BallastEvent<'a> {
     /// An event of the undo that releases a ballast.
     Undo(UndoEvent<'a>),
     /// A ballast was released; the memory of this machine now.
@@ -53,11 +55,11 @@ pub enum BallastEvent<'a> {
 }
 
 /// Receives events.
-pub type Observer<'a> = dyn FnMut(BallastEvent<'_>) + 'a;
+pub(super) type Observer<'a> = dyn FnMut(BallastEvent<'_>) + 'a;
 
 /// A size that this machine can leave free.
 #[derive(Debug)]
-pub struct CheckedSize {
+pub(super) struct CheckedSize {
     host: Host,
     leave: u64,
     /// All memory of this machine, in bytes.
@@ -66,20 +68,20 @@ pub struct CheckedSize {
 
 /// Refuses a size in bytes that cannot work or would harm this machine. A ballast already held does not count:
 /// [`take`] replaces it.
-pub fn check(leave: u64) -> Result<CheckedSize, BallastError> {
+pub(super) fn check(leave: u64) -> Result<CheckedSize, BallastError> {
     let host = Host::local();
     let memory =
-        huge_pages::check(&host, leave, &journal::all_open_steps(&state::ballast_journal_dir()?))?;
+        huge_pages::check(&host, leave, &journal::all_open_steps(&state::held_journal_dir()?))?;
     Ok(CheckedSize { host, leave, total: memory.total })
 }
 
 /// Releases a ballast already held, then takes the memory.
-pub fn take(size: &CheckedSize, observe: &mut Observer<'_>) -> Result<(), BallastError> {
+pub(super) fn take(size: &CheckedSize, observe: &mut Observer<'_>) -> Result<(), BallastError> {
     let CheckedSize { host, leave, .. } = size;
     let released = release(observe)?;
     let step = huge_pages::plan(host, *leave)
         .map_err(|error| if released { BallastError::AfterRelease(error) } else { error.into() })?;
-    let mut journal = Journal::new(&state::ballast_journal_dir()?, "ballast");
+    let mut journal = Journal::new(&state::held_journal_dir()?, "ballast");
     let touches = vec![huge_pages::memory_resource(host)];
     journal.set_target(UndoTarget { private: true, touches, ..UndoTarget::default() })?;
     let number = journal.intent(&step.record())?;
@@ -97,9 +99,9 @@ pub fn take(size: &CheckedSize, observe: &mut Observer<'_>) -> Result<(), Ballas
 }
 
 /// Returns whether a ballast was held.
-pub fn release(observe: &mut Observer<'_>) -> Result<bool, BallastError> {
+pub(super) fn release(observe: &mut Observer<'_>) -> Result<bool, BallastError> {
     let mut any = false;
-    let found = journal::unfinished(&state::ballast_journal_dir()?)?;
+    let found = journal::unfinished(&state::held_journal_dir()?)?;
     if let Some(error) = found.unreadable.into_iter().next() {
         return Err(error.into());
     }
@@ -116,4 +118,37 @@ fn undo_journal(journal: Journal, observe: &mut Observer<'_>) -> Result<bool, Un
     undo::undo_journal(journal, None, OnConflict::Ask, &mut |event| {
         observe(BallastEvent::Undo(event));
     })
+}
+
+/// Returns the ballast that is held on this machine.
+pub(super) fn held() -> Option<Held> {
+    let host = Host::local();
+    let steps = journal::all_open_steps(&state::held_journal_dir().ok()?);
+    let what = steps.iter().find_map(|step| huge_pages::held(&host, step))?;
+    let warning = Warning::new(
+        "a ballast is held on this machine",
+        what.clone(),
+        "release the memory with `pgio ballast --release`",
+    );
+    Some(Held { fact: "driver.ballast", what, warning })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::exit::{Failure, REFUSED, UNFINISHED};
+
+    #[test]
+    fn a_ballast_that_cannot_replace_another_names_the_release() {
+        let failure = |error: BallastError| {
+            let failure = Failure::from(error);
+            (failure.code(), failure.sentence())
+        };
+        let refused = || TreatmentError::Refused("too little is free".to_owned());
+        assert_eq!(failure(BallastError::Treatment(refused())).0, REFUSED);
+        let expected = "the previous ballast was released: too little is free";
+        assert_eq!(failure(BallastError::AfterRelease(refused())), (REFUSED, expected.to_owned()));
+        let left = BallastError::Undo(UndoError::ChangesRemain { others_undone: false });
+        assert_eq!(failure(left).0, UNFINISHED);
+    }
 }
