@@ -122,7 +122,7 @@ pub fn run(here: &Path, options: &Options) -> Result<()> {
 }
 
 /// Calls `each` for every file of this kind below the directory.
-fn find(dir: &Path, kind: &str, each: &mut dyn FnMut(&Path, &str)) -> Result<()> {
+pub(crate) fn find(dir: &Path, kind: &str, each: &mut dyn FnMut(&Path, &str)) -> Result<()> {
     if !dir.exists() {
         return Ok(());
     }
@@ -138,7 +138,7 @@ fn find(dir: &Path, kind: &str, each: &mut dyn FnMut(&Path, &str)) -> Result<()>
     Ok(())
 }
 
-fn is_test_file(below: &Path) -> bool {
+pub(crate) fn is_test_file(below: &Path) -> bool {
     let stem = below.file_stem().unwrap_or_default().to_string_lossy();
     below.iter().any(|part| part == "tests" || part == "integration")
         || ["tests", "test_support"].contains(&&*stem)

@@ -83,6 +83,11 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     build::require(&["cargo", "git", "ld.lld", "readelf"])?;
     if !options.binary_only {
         build::require(&["cargo-about", "cargo-deb", "cargo-sbom", "sha256sum"])?;
+        // What comes after the build downloads nothing.
+        let manifest = release.root.join("Cargo.toml");
+        let metadata = ["metadata", "--frozen", "--format-version=1", "--manifest-path"];
+        build::output("cargo", &[&metadata[..], &[text(&manifest)?]].concat())
+            .context("run `cargo fetch --locked` first")?;
         let changed = build::output("git", &["-C", text(&release.root)?, "status", "--porcelain"])?;
         if !changed.is_empty() {
             bail!("a release is made of a commit, and these differ from it:\n{changed}");

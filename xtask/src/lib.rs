@@ -7,6 +7,7 @@
 mod build;
 pub mod count;
 pub mod dist;
+pub mod features;
 mod format;
 mod keys;
 

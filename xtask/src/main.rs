@@ -1,11 +1,11 @@
-//! Chores of the workspace: `cargo xtask generate`, `check`, `count` and `dist`; see the library.
+//! Chores of the workspace: `cargo xtask generate`, `check`, `count`, `features` and `dist`; see the library.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::{artifacts, count, dist, generate, stale};
+use xtask::{artifacts, count, dist, features, generate, stale};
 
 #[derive(Debug, Parser)]
 #[command(about = "Chores of the pgio workspace")]
@@ -22,6 +22,8 @@ enum Command {
     Check,
     /// Count lines, files, words and crates, and with --times how long builds and tests take
     Count(count::Options),
+    /// Show how far each feature spreads, or check pgio without each
+    Features(features::Options),
     /// Make what users install: static binaries, archive, Debian package, SBOM, checksums
     Dist(dist::Options),
 }
@@ -33,6 +35,7 @@ fn main() -> Result<ExitCode> {
     match command {
         Command::Count(options) => count::run(root, &options).map(|()| ExitCode::SUCCESS),
         Command::Dist(options) => dist::run(root, &options).map(|()| ExitCode::SUCCESS),
+        Command::Features(options) => features::run(root, &options).map(|()| ExitCode::SUCCESS),
         Command::Generate => generate(root, &artifacts).map(|()| ExitCode::SUCCESS),
         Command::Check => {
             let stale = stale(root, &artifacts)?;

@@ -12,16 +12,19 @@
 //! | 3 | [`pg`]: PostgreSQL |
 //! | 4 | [`dataset`]: plan, load, verify; [`archive`]: the results database |
 //! | 5 | [`workload`], [`treatment`], [`telemetry`]: one shape per family |
-//! | 6 | [`feature`]: what a feature is |
-//! | 7 | [`experiment`] orchestrates |
-//! | 8 | [`features`]: each in a directory of its own |
-//! | 9 | [`cli`] interacts with the user |
+//! | 6 | [`experiment`] orchestrates |
+//! | 7 | [`cli`] interacts with the user |
+//! | 8 | `features`: each in a directory of its own |
+//!
+//! [`feature`] is the list of features, which any level may ask.
 //!
 //! Start reading at [`experiment`] for the main loop, or at [`cli`] for a command.
 
 // These macros panic if their stream fails, which unwinds past the undo of a condition. `cli::output` prints.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 #![warn(clippy::print_stderr, clippy::print_stdout)]
+// Some of what the core offers has one user only.
+#![cfg_attr(not(feature = "all"), allow(dead_code, unused_imports))]
 
 /// A table of cases for a test, each an input and what is expected of it.
 #[cfg(test)]
@@ -52,10 +55,9 @@ pub mod telemetry;
 pub mod treatment;
 pub mod workload;
 
-pub mod feature;
-
 pub mod experiment;
 
-pub mod features;
-
 pub mod cli;
+
+pub mod feature;
+mod features;

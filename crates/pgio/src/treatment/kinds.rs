@@ -190,9 +190,12 @@ mod tests {
     const RECORDS: &str = include_str!("kinds/records.jsonl");
 
     fn records() -> impl Iterator<Item = Record> {
-        RECORDS
+        let all = RECORDS
             .lines()
-            .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e} {line}")))
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e} {line}")));
+        let built = names().into_iter().chain(OTHER_STEPS.iter().map(|(name, _)| *name));
+        let built: Vec<&str> = built.collect();
+        all.filter(move |record: &Record| built.contains(&record.kind.as_str()))
     }
 
     #[test]
@@ -214,6 +217,9 @@ mod tests {
         let shown: Vec<String> = records()
             .map(|record| format!("{record}: {}", read_step(&record).unwrap().prior()))
             .collect();
+        if !cfg!(feature = "all") {
+            return;
+        }
         for expected in [
             "work_mem: `7MB` in postgresql.auto.conf",
             "fsync: absent in postgresql.auto.conf",

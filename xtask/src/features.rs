@@ -1,0 +1,127 @@
+//! The features of pgio: does it build without each of them, and how far does each spread?
+//!
+//! A feature is a directory in crates/pgio/src/features. A source file outside it spreads the feature if its code names
+//! it: in an identifier or in a text. Comments and tests do not count.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::build::run as run_program;
+use crate::count;
+
+const FEATURES: &str = "crates/pgio/src/features";
+const LIST: &str = "crates/pgio/src/features.rs";
+/// It measures pgio, and is not built with it.
+const BENCH: &str = "crates/pgio-bench/";
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Options {
+    /// Check that pgio compiles without each feature, and without all
+    #[arg(long)]
+    check: bool,
+    /// Also run the unit tests of each such program
+    #[arg(long, requires = "check")]
+    test: bool,
+    /// Of the sets, only the one without this feature
+    #[arg(long, value_name = "FEATURE")]
+    without: Option<String>,
+}
+
+pub fn run(root: &Path, options: &Options) -> Result<()> {
+    let features = features(root)?;
+    if options.check {
+        return check(root, &features, options);
+    }
+    println!("source files outside its directory that name a feature");
+    for feature in &features {
+        let files = spread(root, feature)?;
+        println!("{feature:<12}{:>4}", files.len());
+        files.iter().for_each(|file| println!("    {}", file.display()));
+    }
+    Ok(())
+}
+
+fn features(root: &Path) -> Result<BTreeSet<String>> {
+    let entries = fs::read_dir(root.join(FEATURES)).context("read the features")?;
+    let names = entries.map(|entry| {
+        let path = entry?.path();
+        Ok(path.file_stem().unwrap_or_default().to_string_lossy().into_owned())
+    });
+    names.collect()
+}
+
+/// Checks pgio without each feature, and without all.
+fn check(root: &Path, features: &BTreeSet<String>, options: &Options) -> Result<()> {
+    let mut sets: Vec<(String, Vec<&str>)> = Vec::new();
+    for left_out in features {
+        let others = features.iter().filter(|name| *name != left_out);
+        sets.push((left_out.clone(), others.map(String::as_str).collect()));
+    }
+    sets.push(("all".to_owned(), Vec::new()));
+    if let Some(without) = &options.without {
+        sets.retain(|(left_out, _)| left_out == without);
+        if sets.is_empty() {
+            bail!("`{without}` is no feature; the features are {features:?} and all");
+        }
+    }
+    for (left_out, mut set) in sets {
+        set.push("download");
+        let mut cargo = Command::new("cargo");
+        cargo.current_dir(root).args(if options.test {
+            ["test", "--lib"]
+        } else {
+            ["check", "--lib"]
+        });
+        cargo.args(["--quiet", "--package", "pgio", "--no-default-features", "--features"]);
+        run_program(cargo.arg(set.join(",")).env("RUSTFLAGS", "-D warnings"))
+            .with_context(|| format!("pgio without {left_out}"))?;
+        println!("without {left_out}: {}", if options.test { "tests pass" } else { "compiles" });
+    }
+    Ok(())
+}
+
+/// Returns the source files that name a feature, but for those of its own and the list of all.
+fn spread(root: &Path, feature: &str) -> Result<Vec<PathBuf>> {
+    let own = [format!("{FEATURES}/{feature}/"), format!("{FEATURES}/{feature}.rs")];
+    let mut found = Vec::new();
+    count::find(&root.join("crates"), "rs", &mut |path, text| {
+        let below = path.strip_prefix(root).unwrap_or(path);
+        let name = below.to_string_lossy();
+        let is_own =
+            own.iter().any(|own| name.starts_with(own)) || name == LIST || name.starts_with(BENCH);
+        if !is_own && !count::is_test_file(below) && names(text, feature) {
+            found.push(below.to_owned());
+        }
+    })?;
+    found.sort();
+    Ok(found)
+}
+
+/// Whether code, without comments and tests, has the word, also as a part of an identifier.
+fn names(text: &str, feature: &str) -> bool {
+    let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    code.lines().map(|line| line.split("//").next().unwrap_or_default()).any(|line| {
+        let line = line.to_lowercase();
+        line.split(|c: char| !c.is_alphanumeric()).any(|word| word == feature)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_counts_in_code_and_not_in_comments_or_tests() {
+        for text in ["fn drbd_step() {}", "let x = \"of DRBD\";", "use crate::drbd::A;"] {
+            assert!(names(text, "drbd"), "{text}");
+        }
+        for text in ["// drbd", "fn drbdsetup() {}", "fn a() {}\n#[cfg(test)]\nmod tests { drbd }"]
+        {
+            assert!(!names(text, "drbd"), "{text}");
+        }
+    }
+}
