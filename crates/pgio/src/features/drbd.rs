@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use self::node::{Node, Snapshot};
 use self::proof::{BufferReadings, Disks};
-use self::step::{CONNECTED, Change, DISCONNECTED, RequestedState, connection_of};
+use self::step::{CONNECTED, Change, DISCONNECTED, DrbdStep, RequestedState, connection_of};
 use crate::config::experiment::TreatmentSpec;
 use crate::feature::Feature;
 use crate::host::drbd::{self, Generation};
@@ -49,7 +49,7 @@ const KIND: Kind = Kind {
     name: step::KIND,
     help: "DRBD under the data: { resource = \"r0\", connection = \"connected\" or \"disconnected\", protocol = \"A\", \"B\" or \"C\", secondary = the peer's name in [hosts] }; on both hosts also al-extents, disk-barrier, disk-flushes, md-flushes, al-updates",
     parse,
-    read: step::read,
+    read: DrbdStep::read,
 };
 
 const HOW: &str = "by drbdadm and drbdsetup, in the running kernel";
@@ -191,9 +191,9 @@ impl Prepared for PreparedDrbd {
         let PreparedDrbd { requested, nodes } = self;
         let steps = requested.steps(nodes)?;
         for step in &steps {
-            let there = |node: &&Node| Some(node.name.as_str()) == step.label().host();
+            let there = |node: &&Node| Some(node.name.as_str()) == step.label.host();
             let node = nodes.iter().find(there).ok_or_else(|| {
-                let what = &step.label().what;
+                let what = &step.label.what;
                 TreatmentError::Config(format!("no node of DRBD {} for {what}", requested.resource))
             })?;
             carry_out(journal, step, || step.apply(node, &context.stop))?;

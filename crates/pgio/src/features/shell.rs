@@ -38,7 +38,7 @@ const KIND: Kind = Kind {
     name: NAME,
     help: "your own commands: { name = \"…\", apply = [..] or \"shell line\", verify = …, undo = … }; expect = \"what verify prints\", probe = a command that prints the prior value, which undo finds in PGIO_PRIOR, host = \"…\", timeout = \"60s\"",
     parse,
-    read: step::read,
+    read: CommandStep::read,
 };
 
 const KEYS: &[&str] = &["name", "apply", "verify", "undo", "probe", "expect", "host", "timeout"];
@@ -107,8 +107,8 @@ impl Command {
     fn step(&self, host: &Host) -> Result<CommandStep, TreatmentError> {
         let prior = self.commands.run_probe(host)?;
         let mark = Some(new_mark(host)?);
-        let commands = Commands { mark, ..self.commands.clone() };
-        Ok(CommandStep { label: Label::on_host(self.what(), host.name()), prior, commands })
+        let ours = Commands { mark, ..self.commands.clone() };
+        Ok(CommandStep { label: Label::on_host(self.what(), host.name()), prior, ours })
     }
 }
 
@@ -157,7 +157,7 @@ impl Prepared for Command {
         self.check_not_in_force(&host)?;
         let step = self.step(&host)?;
         carry_out(journal, &step, || {
-            step.commands.run("apply", &self.apply, &host, step.prior.as_deref())
+            step.ours.run("apply", &self.apply, &host, step.prior.as_deref())
         })?;
         match self.commands.run_verify(&host)? {
             Ok(_) => Ok(Box::new(self.clone())),
@@ -283,7 +283,6 @@ mod tests {
 
     use serde_json::json;
 
-    use super::step::from_record;
     use super::*;
     use crate::treatment::guard::processes_with;
     use crate::treatment::step::{OnConflict, Record, Step, Undone};
@@ -319,7 +318,7 @@ mod tests {
     fn journaled(journal: &Journal) -> CommandStep {
         let (_, record) = journal.open_steps().remove(0);
         let stored = serde_json::to_string(&record).unwrap();
-        from_record(&serde_json::from_str::<Record>(&stored).unwrap()).unwrap()
+        CommandStep::from_record(&serde_json::from_str::<Record>(&stored).unwrap()).unwrap()
     }
 
     /// The step of a command that was not applied.
@@ -436,7 +435,7 @@ mod tests {
         let body = file_body(dir.path()).replace("echo ours", "sleep 0.5; echo ours");
         in_context(|context| {
             let step = step_of(&body, context);
-            let commands = step.commands.clone();
+            let commands = step.ours.clone();
             let (mark, host) = (commands.mark.clone().unwrap(), Host::local());
             assert_eq!(processes_with(&host, &mark).unwrap(), [""; 0]);
             // It lives on beside us, and is not over when the undo comes.
@@ -463,7 +462,7 @@ mod tests {
         let body = file_body(dir.path()).replace(" }", ", timeout = \"2s\" }");
         in_context(|context| {
             let mut step = step_of(&body, context);
-            let mark = step.commands.mark.clone().unwrap();
+            let mark = step.ours.mark.clone().unwrap();
             let run = |line: serde_json::Value| {
                 let line: Line = serde_json::from_value(line).unwrap();
                 line.output(&Host::local(), Duration::from_secs(60), None, Some(&mark))

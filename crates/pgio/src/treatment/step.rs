@@ -29,6 +29,59 @@ pub trait Step: fmt::Debug {
     ) -> Result<Undone, TreatmentError>;
 }
 
+/// A step of which the journal keeps the prior value and what replaced it, each as it is.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct StepOf<P, T> {
+    pub(crate) label: Label,
+    pub(crate) prior: P,
+    pub(crate) ours: T,
+}
+
+/// Undoes a [`StepOf`].
+pub(crate) trait Undo {
+    /// The kind of treatment that made the change.
+    const KIND: &'static str;
+    /// See [`Step::undo`].
+    fn undo(
+        &self,
+        context: &mut Context<'_>,
+        on_conflict: OnConflict,
+    ) -> Result<Undone, TreatmentError>;
+}
+
+impl<P, T> Step for StepOf<P, T>
+where
+    P: fmt::Debug + Serialize,
+    T: fmt::Debug + Serialize,
+    StepOf<P, T>: Undo,
+{
+    fn record(&self) -> Record {
+        Record::new(Self::KIND, &self.label, &self.prior, &self.ours)
+    }
+
+    fn undo(
+        &self,
+        context: &mut Context<'_>,
+        on_conflict: OnConflict,
+    ) -> Result<Undone, TreatmentError> {
+        Undo::undo(self, context, on_conflict)
+    }
+}
+
+impl<P: DeserializeOwned, T: DeserializeOwned> StepOf<P, T> {
+    pub(crate) fn from_record(record: &Record) -> Result<StepOf<P, T>, RecordError> {
+        let (prior, ours) = (record.prior_as()?, record.ours_as()?);
+        Ok(StepOf { label: record.label(), prior, ours })
+    }
+
+    pub(crate) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError>
+    where
+        StepOf<P, T>: Step + 'static,
+    {
+        Ok(Box::new(StepOf::<P, T>::from_record(record)?))
+    }
+}
+
 /// Applies a step that is journaled first.
 pub(crate) fn carry_out<T>(
     journal: &mut Journal,

@@ -13,7 +13,7 @@ use crate::host::stop::Stop;
 use crate::treatment::context::Context;
 use crate::treatment::contract::Preview;
 use crate::treatment::error::TreatmentError;
-use crate::treatment::step::{Label, OnConflict, Record, Step, Undone};
+use crate::treatment::step::{Label, OnConflict, StepOf, Undo, Undone};
 use pgio_results::change::{self, Subject};
 
 pub(super) const KIND: &str = "drbd";
@@ -37,13 +37,8 @@ pub(super) enum Change {
     },
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct DrbdStep {
-    label: Label,
-    /// None for a protocol without a connection.
-    pub(super) prior: Option<String>,
-    ours: AppliedDrbdChange,
-}
+/// The prior value is none for a protocol without a connection.
+pub(super) type DrbdStep = StepOf<Option<String>, AppliedDrbdChange>;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct AppliedDrbdChange {
@@ -85,14 +80,8 @@ impl Change {
     }
 }
 
-pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
-    Ok(Box::new(DrbdStep::from_record(record)?))
-}
-
-impl Step for DrbdStep {
-    fn record(&self) -> Record {
-        Record::new(KIND, &self.label, &self.prior, &self.ours)
-    }
+impl Undo for DrbdStep {
+    const KIND: &'static str = KIND;
 
     fn undo(
         &self,
@@ -112,15 +101,6 @@ impl DrbdStep {
     pub(super) fn new(host: &str, prior: Option<String>, ours: AppliedDrbdChange) -> DrbdStep {
         let label = Label::on_host(ours.change.what(&ours.resource), host);
         DrbdStep { label, prior, ours }
-    }
-
-    pub(super) fn from_record(record: &Record) -> Result<DrbdStep, TreatmentError> {
-        let (prior, ours) = (record.prior_as()?, record.ours_as()?);
-        Ok(DrbdStep { label: record.label(), prior, ours })
-    }
-
-    pub(super) fn label(&self) -> &Label {
-        &self.label
     }
 
     pub(super) fn is_connection(&self) -> bool {

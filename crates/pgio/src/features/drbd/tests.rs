@@ -243,11 +243,11 @@ fn drbd_steps_change_only_values_that_differ() {
     assert_eq!(journaled(&asked(true, Some("C")), &node), []);
     let steps = journaled(&asked(true, Some("A")), &node);
     let [step] = steps.as_slice() else { panic!("{steps:?}") };
-    assert_eq!(step.label().what, "protocol of DRBD resource pgio");
-    assert_eq!((step.label().host(), step.prior.as_deref()), (Some("db1"), Some("C")));
+    assert_eq!(step.label.what, "protocol of DRBD resource pgio");
+    assert_eq!((step.label.host(), step.prior.as_deref()), (Some("db1"), Some("C")));
     let options = vec![("al-extents", "257".to_owned()), ("disk-flushes", "yes".to_owned())];
     let steps = journaled(&RequestedState { options, ..asked(false, None) }, &node);
-    let what: Vec<&str> = steps.iter().map(|s| s.label().what.as_str()).collect();
+    let what: Vec<&str> = steps.iter().map(|s| s.label.what.as_str()).collect();
     assert_eq!(
         what,
         ["connection of DRBD resource pgio", "al-extents of /dev/drbd0 (DRBD resource pgio)"]
@@ -414,7 +414,7 @@ fn a_reboot_removes_every_change() {
         let before = there.now().clone();
         for (step, expected) in steps.iter().zip(expected).rev() {
             let undone = step.undo_on(&node, OnConflict::Ask, &Stop::new());
-            assert_eq!(undone.unwrap(), expected, "{}", step.label());
+            assert_eq!(undone.unwrap(), expected, "{}", step.label);
         }
         assert_eq!(*there.now(), before, "and nothing is changed");
     }

@@ -10,7 +10,7 @@ use crate::host::Host;
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 use crate::treatment::guard::processes_with;
-use crate::treatment::step::{Label, OnConflict, Record, Step, Undone};
+use crate::treatment::step::{OnConflict, StepOf, Undo, Undone};
 
 pub(super) const NAME: &str = "command";
 
@@ -32,28 +32,11 @@ pub(super) struct Commands {
     pub(super) mark: Option<String>,
 }
 
-/// The commands are in force, or about to be.
-#[derive(Debug)]
-pub(super) struct CommandStep {
-    pub(super) label: Label,
-    /// What `probe` printed.
-    pub(super) prior: Option<String>,
-    pub(super) commands: Commands,
-}
+/// The commands are in force, or about to be; the prior value is what `probe` printed.
+pub(super) type CommandStep = StepOf<Option<String>, Commands>;
 
-pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
-    Ok(Box::new(from_record(record)?))
-}
-
-pub(super) fn from_record(record: &Record) -> Result<CommandStep, TreatmentError> {
-    let (prior, commands) = (record.prior_as()?, record.ours_as()?);
-    Ok(CommandStep { label: record.label(), prior, commands })
-}
-
-impl Step for CommandStep {
-    fn record(&self) -> Record {
-        Record::new(NAME, &self.label, &self.prior, &self.commands)
-    }
+impl Undo for CommandStep {
+    const KIND: &'static str = NAME;
 
     fn undo(
         &self,
@@ -61,7 +44,7 @@ impl Step for CommandStep {
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
         let host = context.host(self.label.host())?;
-        let commands = &self.commands;
+        let commands = &self.ours;
         commands.wait_for_leftovers(&host)?;
         let prior = self.prior.as_deref();
         let found = commands.run_probe(&host)?;
