@@ -100,49 +100,30 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
     Ok(Box::new(Tablespace { new, point: point.to_owned() }))
 }
 
-/// Every step of this kind, as the journal keeps it.
+/// Which step of this kind a record is.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case")]
-enum Stored {
+enum By {
     Remount(Options),
     Mount(Options),
-    Format(FormatStep),
-    Copy(CopyStep),
-    Over(MountOverStep),
-    Place(PlaceStep),
-    Tablespace(TablespaceStep),
-    Move(MoveStep),
+    Format,
+    Copy,
+    Over,
+    Place,
+    Tablespace,
+    Move,
 }
 
 fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
-    let label = record.label();
     match record.ours_as()? {
-        Stored::Remount(options) => Ok(Box::new(OptionsStep::read(record, false, &options)?)),
-        Stored::Mount(options) => Ok(Box::new(OptionsStep::read(record, true, &options)?)),
-        Stored::Format(mut step) => {
-            (step.label, step.prior) = (label, record.prior_as()?);
-            Ok(Box::new(step))
-        }
-        Stored::Copy(mut step) => {
-            step.label = label;
-            Ok(Box::new(step))
-        }
-        Stored::Over(mut step) => {
-            step.label = label;
-            Ok(Box::new(step))
-        }
-        Stored::Place(mut step) => {
-            step.label = label;
-            Ok(Box::new(step))
-        }
-        Stored::Tablespace(mut step) => {
-            step.label = label;
-            Ok(Box::new(step))
-        }
-        Stored::Move(mut step) => {
-            step.label = label;
-            Ok(Box::new(step))
-        }
+        By::Remount(options) => Ok(Box::new(OptionsStep::read(record, false, &options)?)),
+        By::Mount(options) => Ok(Box::new(OptionsStep::read(record, true, &options)?)),
+        By::Format => FormatStep::read(record),
+        By::Copy => CopyStep::read(record),
+        By::Over => MountOverStep::read(record),
+        By::Place => PlaceStep::read(record),
+        By::Tablespace => TablespaceStep::read(record),
+        By::Move => MoveStep::read(record),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::format::{FormatStep, NewFileSystem, PROGRAMS};
+use super::format::{Format, FormatStep, NewFileSystem, PROGRAMS};
 use super::mounts::Mounts;
 use super::tools::{self, KIND, Tools, wait_for_orphans};
 use crate::host::Host;
@@ -16,7 +16,7 @@ use crate::treatment::error::TreatmentError;
 use crate::treatment::journal::Journal;
 use crate::treatment::other_steps;
 use crate::treatment::resource::{Resource, Touch};
-use crate::treatment::step::{Label, OnConflict, Record, Step, Undone, carry_out};
+use crate::treatment::step::{Label, OnConflict, StepOf, Undo, Undone, carry_out};
 use pgio_results::model::{Evidence, When};
 
 const PURPOSE: &str = "a new file system";
@@ -34,30 +34,30 @@ struct PreparedDataDirectoryMove {
 }
 
 /// A copy of the data directory on the device, which is mounted at a temporary directory.
+pub(super) type CopyStep = StepOf<(), DataCopy>;
+
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "by", rename = "copy")]
-pub(super) struct CopyStep {
+pub(super) struct DataCopy {
     device: String,
     file_system: String,
     options: String,
     from: String,
     to: String,
-    #[serde(skip)]
-    pub(super) label: Label,
 }
 
 /// The device is mounted over the data directory.
+pub(super) type MountOverStep = StepOf<(), MountOver>;
+
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "by", rename = "over")]
-pub(super) struct MountOverStep {
+pub(super) struct MountOver {
     device: String,
     /// `MAJOR:MINOR`
     number: String,
     file_system: String,
     options: String,
     point: String,
-    #[serde(skip)]
-    pub(super) label: Label,
 }
 
 impl Treatment for DataDirectoryMove {
@@ -137,22 +137,19 @@ impl PreparedDataDirectoryMove {
         let data = &self.directory;
         let (format, number) = self.new.step(host)?;
         let label = |what: String| Label::on_host(what, host.name());
-        let copy = CopyStep {
-            device: format.device.clone(),
-            file_system: format.file_system.clone(),
+        let Format { device, file_system, .. } = format.ours.clone();
+        let ours = DataCopy {
+            device: device.clone(),
+            file_system: file_system.clone(),
             options: self.new.file_creation_options(),
             from: data.clone(),
             to: format!("{data}.pgio-copy"),
-            label: label(format!("copy of the data directory on {}", self.new.device)),
         };
-        let over = MountOverStep {
-            device: format.device.clone(),
-            number,
-            file_system: format.file_system.clone(),
-            options: self.new.mount_options(),
-            point: data.clone(),
-            label: label(format!("mount over {data}")),
-        };
+        let what = format!("copy of the data directory on {}", self.new.device);
+        let copy = CopyStep { label: label(what), prior: (), ours };
+        let (options, point) = (self.new.mount_options(), data.clone());
+        let ours = MountOver { device, number, file_system, options, point };
+        let over = MountOverStep { label: label(format!("mount over {data}")), prior: (), ours };
         Ok((format, copy, over))
     }
 }
@@ -165,7 +162,7 @@ impl InForce for PreparedDataDirectoryMove {
 
 impl CopyStep {
     fn apply(&self, tools: &Tools<'_>) -> Result<(), TreatmentError> {
-        let CopyStep { device, file_system, options, from, to, .. } = self;
+        let DataCopy { device, file_system, options, from, to } = &self.ours;
         tools.run(["mkdir", "--", to])?;
         tools.mount_own(file_system, options, device, to)?;
         // The copy must be the same as the data directory.
@@ -176,13 +173,11 @@ impl CopyStep {
     }
 }
 
-impl Step for CopyStep {
-    fn record(&self) -> Record {
-        Record::new(KIND, &self.label, (), self)
-    }
+impl Undo for CopyStep {
+    const KIND: &'static str = KIND;
 
     fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
-        let (host, directory) = (context.host(self.label.host())?, &self.to);
+        let (host, directory) = (context.host(self.label.host())?, &self.ours.to);
         wait_for_orphans(&host, directory)?;
         let tools = Tools::find(&host, &format!("to unmount {directory}"), PROGRAMS)?;
         remove_copy(&tools, directory)?;
@@ -192,18 +187,16 @@ impl Step for CopyStep {
 
 impl MountOverStep {
     fn apply(&self, tools: &Tools<'_>) -> Result<(), TreatmentError> {
-        let MountOverStep { device, file_system, options, point, .. } = self;
+        let MountOver { device, file_system, options, point, .. } = &self.ours;
         tools.mount_own(file_system, options, device, point)
     }
 }
 
-impl Step for MountOverStep {
-    fn record(&self) -> Record {
-        Record::new(KIND, &self.label, (), self)
-    }
+impl Undo for MountOverStep {
+    const KIND: &'static str = KIND;
 
     fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
-        let MountOverStep { device, number, point, .. } = self;
+        let MountOver { device, number, point, .. } = &self.ours;
         let host = context.host(self.label.host())?;
         wait_for_orphans(&host, point)?;
         let mounts = Mounts::read(&*host)?;

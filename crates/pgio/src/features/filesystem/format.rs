@@ -20,7 +20,7 @@ use crate::host::{Host, drbd};
 use crate::treatment::context::Context;
 use crate::treatment::contract::Preview;
 use crate::treatment::error::TreatmentError;
-use crate::treatment::step::{Label, OnConflict, Record, Step, Undone};
+use crate::treatment::step::{Label, OnConflict, StepOf, Undo, Undone};
 use pgio_results::change::{Change, Subject};
 use pgio_results::model::{Evidence, When};
 use pgio_results::units::exact_bytes;
@@ -199,25 +199,26 @@ impl NewFileSystem {
         let device = self.device(host)?;
         let draw = CommandLine::new("cat").arg("/proc/sys/kernel/random/uuid");
         let uuid = host.run(&draw)?.trim().to_owned();
-        let step = FormatStep {
+        let ours = Format {
             device: device.path.display().to_string(),
             file_system: self.file_system.to_owned(),
             mkfs: self.mkfs.clone(),
             shown: format!("{} (UUID {uuid})", self.file_system),
             uuid,
-            label: Label::on_host(format!("file system on {}", self.device), host.name()),
-            prior: device.signatures.first().map(ToString::to_string),
         };
-        Ok((step, device.number))
+        let label = Label::on_host(format!("file system on {}", self.device), host.name());
+        let prior = device.signatures.first().map(ToString::to_string);
+        Ok((FormatStep { label, prior, ours }, device.number))
     }
 
     /// Checks the device again, right before its contents are overwritten.
     pub(super) fn make(&self, host: &Host, step: &FormatStep) -> Result<(), TreatmentError> {
         let tools = self.tools(host)?;
+        let Format { device, uuid, .. } = &step.ours;
         if !self.device(host)?.signatures.is_empty() {
-            tools.run(["wipefs", "--all", "--quiet", "--", &step.device])?;
+            tools.run(["wipefs", "--all", "--quiet", "--", device])?;
         }
-        tools.run(mkfs(self.file_system, &step.uuid, &self.mkfs, &step.device))?;
+        tools.run(mkfs(self.file_system, uuid, &self.mkfs, device))?;
         Ok(())
     }
 
@@ -271,9 +272,12 @@ fn mkfs(file_system: &str, uuid: &str, more: &[String], device: &str) -> Vec<Str
 pub(super) const PROGRAMS: &[&str] =
     &["mount", "umount", "wipefs", "blkid", "cp", "chown", "chmod", "du", "mkdir", "rmdir"];
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+/// The prior value describes the device's contents.
+pub(super) type FormatStep = StepOf<Option<String>, Format>;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "by", rename = "format")]
-pub(super) struct FormatStep {
+pub(super) struct Format {
     /// Without symbolic links.
     pub(super) device: String,
     pub(super) file_system: String,
@@ -282,17 +286,10 @@ pub(super) struct FormatStep {
     pub(super) mkfs: Vec<String>,
     /// The file system in words.
     pub(super) shown: String,
-    #[serde(skip)]
-    pub(super) label: Label,
-    /// Description of the device's prior contents.
-    #[serde(skip)]
-    pub(super) prior: Option<String>,
 }
 
-impl Step for FormatStep {
-    fn record(&self) -> Record {
-        Record::new(KIND, &self.label, &self.prior, self)
-    }
+impl Undo for FormatStep {
+    const KIND: &'static str = KIND;
 
     fn undo(
         &self,
@@ -300,10 +297,9 @@ impl Step for FormatStep {
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
         let host = context.host(self.label.host())?;
-        wait_for_orphans(&host, &self.device)?;
-        let uuid = self.uuid.as_str();
-        let device =
-            find_device_of(&host, &self.device, uuid)?.unwrap_or_else(|| self.device.clone());
+        let Format { device, uuid, .. } = &self.ours;
+        wait_for_orphans(&host, device)?;
+        let device = find_device_of(&host, device, uuid)?.unwrap_or_else(|| device.clone());
         let PathKind::Block(found) = examine_when_free(&host, &device)? else {
             // Our file system vanished with the device.
             return Ok(Undone::Kept);
@@ -313,7 +309,7 @@ impl Step for FormatStep {
         }
         let held: Vec<String> = found.signatures.iter().map(ToString::to_string).collect();
         let held = held.join(" and ");
-        if found.signatures.iter().any(|s| s.uuid.as_deref() != Some(uuid)) {
+        if found.signatures.iter().any(|s| s.uuid.as_ref() != Some(uuid)) {
             // The device is as it was if the run was killed between the journal and mkfs.
             if self.prior.as_ref() == Some(&held) {
                 return Ok(Undone::Restored);

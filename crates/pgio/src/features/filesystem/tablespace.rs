@@ -13,7 +13,7 @@
 use pgio_results::model::{Evidence, When};
 use serde::{Deserialize, Serialize};
 
-use super::format::{FormatStep, NewFileSystem, PROGRAMS, find_device_of, holds};
+use super::format::{Format, FormatStep, NewFileSystem, PROGRAMS, find_device_of, holds};
 use super::mounts::Mounts;
 use super::tools::{self, KIND, Tools, is_mount_of, wait_for_orphans};
 use crate::dataset::space::{self, Relation};
@@ -26,7 +26,7 @@ use crate::treatment::contract::{Cost, Declared, InForce, Prepared, Preview, Tre
 use crate::treatment::error::TreatmentError;
 use crate::treatment::journal::Journal;
 use crate::treatment::resource::{Resource, Touch};
-use crate::treatment::step::{Label, OnConflict, Record, Step, Undone, carry_out};
+use crate::treatment::step::{Label, OnConflict, StepOf, Undo, Undone, carry_out};
 
 /// Prints whether a path exists, and the real path of the directory above it.
 const POINT_SCRIPT: &str = r#"if [ -e "$1" ] || [ -L "$1" ]; then echo there; fi
@@ -126,28 +126,26 @@ impl Tablespace {
     fn steps(&self, context: &mut Context<'_>, host: &Host) -> Result<Steps, TreatmentError> {
         let owner = tools::server_directories(context, host)?.remove(0);
         let (format, number) = self.new.step(host)?;
-        let FormatStep { device, file_system, uuid, .. } = format.clone();
+        let Format { device, file_system, uuid, .. } = format.ours.clone();
         let (options, point) = (self.new.mount_options(), self.point.clone());
         let mount = MountSpec { device, number, file_system, uuid, options, point };
         let relations = space::relations(context.admin()?)?;
         let database = database(context)?;
         let label = |what: String| Label::on_host(what, host.name());
+        let place = Place { mount: mount.clone(), owner };
+        let create = NewTablespace { mount: mount.clone() };
         Ok(Steps {
             format,
-            place: PlaceStep {
-                mount: mount.clone(),
-                owner,
+            place: StepOf {
                 label: label(format!("mount at {}", self.point)),
+                prior: (),
+                ours: place,
             },
-            create: TablespaceStep {
-                mount: mount.clone(),
-                label: label(format!("tablespace {NAME}")),
-            },
-            moved: MoveStep {
-                mount,
-                database,
-                relations,
+            create: StepOf { label: label(format!("tablespace {NAME}")), prior: (), ours: create },
+            moved: StepOf {
                 label: label("place of the data set".to_owned()),
+                prior: "as each was".to_owned(),
+                ours: DataMove { mount, database, relations },
             },
         })
     }
@@ -292,52 +290,50 @@ pub(super) struct MountSpec {
 }
 
 /// Mounts the device at a new directory that belongs to the server.
+pub(super) type PlaceStep = StepOf<(), Place>;
+
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "by", rename = "place")]
-pub(super) struct PlaceStep {
+pub(super) struct Place {
     pub(super) mount: MountSpec,
     /// A directory of the server's, whose owner and rights the new one gets.
     pub(super) owner: String,
-    #[serde(skip)]
-    pub(super) label: Label,
 }
 
 /// Creates the tablespace there.
+pub(super) type TablespaceStep = StepOf<(), NewTablespace>;
+
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "by", rename = "tablespace")]
-pub(super) struct TablespaceStep {
+pub(super) struct NewTablespace {
     pub(super) mount: MountSpec,
-    #[serde(skip)]
-    pub(super) label: Label,
 }
 
-/// Moves the data set into the tablespace.
+/// Moves the data set into the tablespace. The prior value is words: each relation has its own.
+pub(super) type MoveStep = StepOf<String, DataMove>;
+
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "by", rename = "move")]
-pub(super) struct MoveStep {
+pub(super) struct DataMove {
     pub(super) mount: MountSpec,
     /// The database of the data set.
     pub(super) database: String,
     /// Each relation with its prior tablespace.
     pub(super) relations: Vec<Relation>,
-    #[serde(skip)]
-    pub(super) label: Label,
 }
 
-impl Step for PlaceStep {
-    fn record(&self) -> Record {
-        Record::new(KIND, &self.label, (), self)
-    }
+impl Undo for PlaceStep {
+    const KIND: &'static str = KIND;
 
     fn undo(
         &self,
         context: &mut Context<'_>,
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
-        let (host, point) = (context.host(self.label.host())?, &self.mount.point);
+        let (host, point) = (context.host(self.label.host())?, &self.ours.mount.point);
         wait_for_orphans(&host, point)?;
         let tools = Tools::find(&host, &format!("to unmount {point}"), PROGRAMS)?;
-        if is_mounted(&host, &self.mount)? {
+        if is_mounted(&host, &self.ours.mount)? {
             tools.unmount_for_undo(point)?;
         }
         remove_point(&tools, point, on_conflict)
@@ -346,28 +342,26 @@ impl Step for PlaceStep {
 
 impl PlaceStep {
     pub(super) fn apply(&self, tools: &Tools<'_>) -> Result<(), TreatmentError> {
-        let MountSpec { device, file_system, options, point, .. } = &self.mount;
+        let MountSpec { device, file_system, options, point, .. } = &self.ours.mount;
         tools.run(["mkdir", "--", point])?;
         tools.mount_own(file_system, options, device, point)?;
         tools.remove_lost_and_found(point);
-        Ok(tools.copy_owner(&self.owner, point)?)
+        Ok(tools.copy_owner(&self.ours.owner, point)?)
     }
 }
 
-impl Step for TablespaceStep {
-    fn record(&self) -> Record {
-        Record::new(KIND, &self.label, (), self)
-    }
+impl Undo for TablespaceStep {
+    const KIND: &'static str = KIND;
 
     fn undo(
         &self,
         context: &mut Context<'_>,
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
-        if let Some(undone) = reach_server(context, &self.label, &self.mount, on_conflict)? {
+        if let Some(undone) = reach_server(context, &self.label, &self.ours.mount, on_conflict)? {
             return Ok(undone);
         }
-        let ours = &self.mount.point;
+        let ours = &self.ours.mount.point;
         let Some(location) = location(context)? else { return Ok(Undone::Restored) };
         if location != *ours {
             // Not overwritten even by --restore: it is not ours.
@@ -386,17 +380,15 @@ impl Step for TablespaceStep {
 
 impl TablespaceStep {
     pub(super) fn apply(&self, context: &mut Context<'_>) -> Result<(), TreatmentError> {
-        let (name, location) = (identifier(NAME), literal(&self.mount.point));
+        let (name, location) = (identifier(NAME), literal(&self.ours.mount.point));
         let create = format!("CREATE TABLESPACE {name} LOCATION {location}");
         let failed = TreatmentError::postgres("create a tablespace");
         context.admin()?.batch_execute(&create).map_err(failed)
     }
 }
 
-impl Step for MoveStep {
-    fn record(&self) -> Record {
-        Record::new(KIND, &self.label, "as each was", self)
-    }
+impl Undo for MoveStep {
+    const KIND: &'static str = KIND;
 
     /// Moves each relation back to its prior tablespace.
     fn undo(
@@ -404,18 +396,18 @@ impl Step for MoveStep {
         context: &mut Context<'_>,
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
-        if let Some(undone) = reach_server(context, &self.label, &self.mount, on_conflict)? {
+        if let Some(undone) = reach_server(context, &self.label, &self.ours.mount, on_conflict)? {
             return Ok(undone);
         }
         let here = database(context)?;
-        if here != self.database {
+        if here != self.ours.database {
             return Err(TreatmentError::Refused(format!(
                 "the data set is in database {}, not in {here}: connect to that database",
-                self.database
+                self.ours.database
             )));
         }
         let mut undone = Undone::Restored;
-        for relation in &self.relations {
+        for relation in &self.ours.relations {
             let prior = &relation.tablespace;
             let Some(found) = space::tablespace_of(context.admin()?, relation)? else {
                 continue;
@@ -438,7 +430,7 @@ impl Step for MoveStep {
 
 impl MoveStep {
     pub(super) fn apply(&self, context: &mut Context<'_>) -> Result<(), TreatmentError> {
-        for relation in &self.relations {
+        for relation in &self.ours.relations {
             if context.stop.requested() {
                 return Err(TreatmentError::Stopped);
             }
