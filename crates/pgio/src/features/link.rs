@@ -11,9 +11,9 @@ mod relay;
 mod survey;
 mod through_relay;
 
-use self::netem::Netem;
+use self::netem::{Netem, NetemStep};
 use self::qdisc::{End, LinkSettings};
-use self::through_relay::RelayTreatment;
+use self::through_relay::{RelayStep, RelayTreatment};
 use crate::config::experiment::TreatmentSpec;
 use crate::feature::Feature;
 use crate::treatment::body::{self, Body};
@@ -85,8 +85,8 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
 /// A step on a host is netem's.
 fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
     match record.host {
-        Some(_) => netem::read(record),
-        None => through_relay::read(record),
+        Some(_) => NetemStep::read(record),
+        None => RelayStep::read(record),
     }
 }
 

@@ -11,8 +11,8 @@ mod command;
 mod hold;
 mod huge_pages;
 
-use self::cgroup::Cgroup;
-use self::huge_pages::HugePages;
+use self::cgroup::{Cgroup, CgroupStep};
+use self::huge_pages::{HugePages, HugePagesStep};
 use crate::config::experiment::TreatmentSpec;
 use crate::feature::Feature;
 use crate::treatment::body::{self, Body};
@@ -63,10 +63,7 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
 }
 
 fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
-    match cgroup::read(record) {
-        Some(step) => Ok(Box::new(step)),
-        None => Ok(Box::new(huge_pages::read(record)?)),
-    }
+    CgroupStep::read(record).or_else(|_| HugePagesStep::read(record))
 }
 
 #[cfg(test)]

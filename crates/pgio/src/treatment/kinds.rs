@@ -17,7 +17,7 @@ use pgio_results::change::Change;
 /// Steps that belong to no single treatment: several use them, or a workload does.
 const OTHER_STEPS: &[(&str, ReadStep)] = &[
     (other_steps::STOPPED, other_steps::read_stop),
-    (other_steps::TABLE, other_steps::read_table),
+    (other_steps::TABLE, other_steps::TableStep::read),
     (other_steps::RECREATED_DATABASE, other_steps::read_recreation),
 ];
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::context::Context;
 use super::error::TreatmentError;
 use super::journal::Journal;
-use super::step::{Label, OnConflict, Record, Step, Undone, carry_out};
+use super::step::{Label, OnConflict, Record, Step, StepOf, Undo, Undone, carry_out};
 use crate::pg::identifier;
 use crate::pg::leftovers::{self, LiveRun};
 
@@ -23,9 +23,11 @@ pub(crate) const TABLE: &str = "table";
 const LAST_SESSIONS: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(20);
 
+pub(super) type TableStep = StepOf<(), WorkloadTable>;
+
 /// Everything that removing a workload's table requires.
 #[derive(Debug, Serialize, Deserialize)]
-struct TableStep {
+pub(super) struct WorkloadTable {
     schema: String,
     table: String,
     mark: String,
@@ -33,19 +35,13 @@ struct TableStep {
 
 /// Returns the step that creates it.
 pub fn table_step(schema: &str, table: &str, mark: &str) -> Record {
+    let label = Label::on_server(format!("table {schema}.{table}"));
     let [schema, table, mark] = [schema, table, mark].map(str::to_owned);
-    TableStep { schema, table, mark }.record()
+    Record::new(TABLE, &label, (), WorkloadTable { schema, table, mark })
 }
 
-pub(crate) fn read_table(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
-    Ok(Box::new(record.ours_as::<TableStep>()?))
-}
-
-impl Step for TableStep {
-    fn record(&self) -> Record {
-        let label = Label::on_server(format!("table {}.{}", self.schema, self.table));
-        Record::new(TABLE, &label, (), self)
-    }
+impl Undo for TableStep {
+    const KIND: &'static str = TABLE;
 
     fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
         context.ensure_running()?;
@@ -55,7 +51,7 @@ impl Step for TableStep {
 
 impl TableStep {
     fn remove(&self, context: &mut Context<'_>) -> Result<Undone, TreatmentError> {
-        let TableStep { schema, table, mark } = self;
+        let WorkloadTable { schema, table, mark } = &self.ours;
         let failed = || TreatmentError::postgres(format!("remove table {schema}.{table}"));
         let name = format!("{}.{}", identifier(schema), identifier(table));
         let admin = context.admin()?;

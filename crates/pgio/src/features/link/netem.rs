@@ -24,7 +24,7 @@ use crate::treatment::error::TreatmentError;
 use crate::treatment::guard::{Guard, Mark, Script, end_leftover_guard};
 use crate::treatment::journal::Journal;
 use crate::treatment::resource::{Resource, Touch};
-use crate::treatment::step::{Label, OnConflict, Record, Step, Undone, carry_out};
+use crate::treatment::step::{Label, OnConflict, StepOf, Undo, Undone, carry_out};
 use pgio_results::change::{Change, Subject};
 use pgio_results::model::{Check, Evidence, Trial, When};
 
@@ -33,26 +33,12 @@ pub(super) const KIND: &str = "link";
 /// At least this share of the delay must be seen in the round trip.
 const MIN_SEEN_SHARE: f64 = 0.8;
 
-/// A netem qdisc on an interface.
-#[derive(Debug)]
-struct NetemStep {
-    /// Its `what` is the interface.
-    label: Label,
-    /// The kinds of the kernel's own qdiscs that it replaces, see [`qdisc::own_kinds`].
-    prior: String,
-    /// The words after `netem`.
-    words: String,
-}
+/// A netem qdisc on an interface, which its label names: the kinds of the kernel's own qdiscs that it replaces, see
+/// [`qdisc::own_kinds`], and the words after `netem`.
+pub(super) type NetemStep = StepOf<String, String>;
 
-pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
-    let (prior, words) = (record.prior_as()?, record.ours_as()?);
-    Ok(Box::new(NetemStep { label: record.label(), prior, words }))
-}
-
-impl Step for NetemStep {
-    fn record(&self) -> Record {
-        Record::new(KIND, &self.label, &self.prior, &self.words)
-    }
+impl Undo for NetemStep {
+    const KIND: &'static str = KIND;
 
     /// Deletes ours; the kernel then makes its own, which must be the former.
     fn undo(
@@ -71,7 +57,7 @@ impl Step for NetemStep {
         }
         let found = match root_of(&host, interface)? {
             Root::Default(_) => return self.check_restored(&host, on_conflict),
-            Root::Ours(shape) if matches_words(&shape, &self.words) => {
+            Root::Ours(shape) if matches_words(&shape, &self.ours) => {
                 delete(&host, interface, &[HANDLE, "netem"])?;
                 return self.check_restored(&host, on_conflict);
             }
@@ -96,7 +82,7 @@ impl NetemStep {
     fn conflict(&self, found: String) -> TreatmentError {
         let what = format!("the queueing discipline of {}", self.label.what);
         let label = Label { what, ..self.label.clone() };
-        let ours = format!("netem {}", self.words);
+        let ours = format!("netem {}", self.ours);
         TreatmentError::changed_since(&label, found, ours, self.prior.as_str())
     }
 
@@ -128,7 +114,7 @@ impl NetemStep {
         // With the handle this fails without consequences where the qdisc is not ours.
         let release =
             format!("tc qdisc del dev {interface} root handle {HANDLE} netem 2>/dev/null");
-        let words = &self.words;
+        let words = &self.ours;
         let apply = format!("tc qdisc add dev {interface} root handle {HANDLE} netem {words}");
         let answer = format!("tc -s -j qdisc show dev {interface}");
         let (mark, apply, release, answer) = (&self.mark(), &apply, &release, &answer);
@@ -222,7 +208,7 @@ impl Netem {
         };
         let prior = restored_kinds(&host, &end.interface)?.join(" ");
         let label = Label::on_host(&end.interface, host.name());
-        Ok(NetemStep { label, prior, words: end.shape.netem_words().join(" ") })
+        Ok(NetemStep { label, prior, ours: end.shape.netem_words().join(" ") })
     }
 
     /// Refuses a delay that the round trip does not show.

@@ -19,7 +19,7 @@ use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment
 use crate::treatment::error::TreatmentError;
 use crate::treatment::journal::Journal;
 use crate::treatment::resource::Touch;
-use crate::treatment::step::{Label, OnConflict, Record, Step, Undone, carry_out};
+use crate::treatment::step::{Label, OnConflict, StepOf, Undo, Undone, carry_out};
 use pgio_results::change::{Change, Subject};
 use pgio_results::files::Directory;
 use pgio_results::model::{Evidence, When};
@@ -57,19 +57,10 @@ impl std::fmt::Debug for RelayInForce {
 }
 
 /// The standby connects to a socket in this directory.
-#[derive(Debug)]
-struct RelayStep {
-    directory: PathBuf,
-}
+pub(super) type RelayStep = StepOf<(), PathBuf>;
 
-pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
-    Ok(Box::new(RelayStep { directory: record.ours_as()? }))
-}
-
-impl Step for RelayStep {
-    fn record(&self) -> Record {
-        Record::new(KIND, &Label::on_server(LABEL), (), &self.directory)
-    }
+impl Undo for RelayStep {
+    const KIND: &'static str = KIND;
 
     /// Read back only within the run that created it, since it ends with the cluster.
     fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
@@ -85,7 +76,7 @@ impl Step for RelayStep {
 impl RelayStep {
     fn apply(&self, pair: &Pair, shape: &LinkSettings) -> Result<RelayInForce, TreatmentError> {
         let io = |e: io::Error| TreatmentError::Refused(format!("cannot start the relay: {e}"));
-        let directory = &self.directory;
+        let directory = &self.ours;
         let relay = start_relay(pair, directory, shape).map_err(io)?;
         let mut standby = session::open_private(&pair.standby).map_err(TreatmentError::Connect)?;
         let own: String = standby
@@ -222,9 +213,10 @@ impl Prepared for RelayTreatment {
         journal: &mut Journal,
     ) -> Result<Box<dyn InForce>, TreatmentError> {
         let pair = pair(context)?;
-        let step = RelayStep { directory: pair.directory.join(RELAY) };
+        let ours = pair.directory.join(RELAY);
+        let step = RelayStep { label: Label::on_server(LABEL), prior: (), ours };
         let mut relayed = carry_out(journal, &step, || step.apply(&pair, &self.shape))?;
-        wait_until_streaming(&mut relayed.standby, context.admin()?, &step.directory)?;
+        wait_until_streaming(&mut relayed.standby, context.admin()?, &step.ours)?;
         Ok(Box::new(relayed))
     }
 }

@@ -26,7 +26,7 @@ use crate::treatment::error::TreatmentError;
 use crate::treatment::guard::{Guard, Mark, Script, end_leftover_guard};
 use crate::treatment::journal::Journal;
 use crate::treatment::resource::{Resource, Touch};
-use crate::treatment::step::{Label, OnConflict, Record, Step, Undone, carry_out};
+use crate::treatment::step::{Label, OnConflict, StepOf, Undo, Undone, carry_out};
 use pgio_results::change::{Change, Subject};
 use pgio_results::model::{Evidence, When};
 use pgio_results::units::{exact_bytes, human};
@@ -145,17 +145,11 @@ impl State {
     }
 }
 
-/// The server's processes in a group of our own.
-#[derive(Debug)]
-pub(super) struct CgroupStep {
-    label: Label,
-    /// Their prior group.
-    prior: String,
-    ours: AppliedGroup,
-}
+/// The server's processes in a group of our own; the prior value is their group before.
+pub(super) type CgroupStep = StepOf<String, AppliedGroup>;
 
 #[derive(Debug, Serialize, Deserialize)]
-struct AppliedGroup {
+pub(super) struct AppliedGroup {
     group: String,
     #[serde(default)]
     limit: u64,
@@ -164,16 +158,8 @@ struct AppliedGroup {
     postmaster: String,
 }
 
-/// Returns none if the step is one of huge pages.
-pub(super) fn read(record: &Record) -> Option<CgroupStep> {
-    let (prior, ours) = (record.prior_as().ok()?, record.ours_as().ok()?);
-    Some(CgroupStep { label: record.label(), prior, ours })
-}
-
-impl Step for CgroupStep {
-    fn record(&self) -> Record {
-        Record::new(KIND, &self.label, &self.prior, &self.ours)
-    }
+impl Undo for CgroupStep {
+    const KIND: &'static str = KIND;
 
     /// The group is ours whatever limit it has now, so no conflict is possible. A reboot removes it.
     fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {

@@ -23,7 +23,7 @@ use crate::treatment::error::TreatmentError;
 use crate::treatment::guard::{Guard, Mark, Script, end_leftover_guard};
 use crate::treatment::journal::Journal;
 use crate::treatment::resource::{Resource, Touch};
-use crate::treatment::step::{Label, OnConflict, Record, Step, Undone, carry_out};
+use crate::treatment::step::{Label, OnConflict, Record, StepOf, Undo, Undone, carry_out};
 use pgio_results::change::{Change, Subject};
 use pgio_results::model::{Evidence, When};
 use pgio_results::units::{exact_bytes, human};
@@ -46,15 +46,10 @@ const READ: &str = "cat /proc/meminfo";
 const READ_NODES: &str = "cat /sys/devices/system/node/has_memory 2>/dev/null || :";
 
 /// A number of huge pages on a host.
-#[derive(Debug)]
-pub(super) struct HugePagesStep {
-    label: Label,
-    prior: u64,
-    ours: AppliedPages,
-}
+pub(super) type HugePagesStep = StepOf<u64, AppliedPages>;
 
 #[derive(Debug, Serialize, Deserialize)]
-struct AppliedPages {
+pub(super) struct AppliedPages {
     pages: u64,
     #[serde(default)]
     leave: Option<u64>,
@@ -81,7 +76,7 @@ fn parse_memory(meminfo: &str, host: &str) -> Result<Memory, TreatmentError> {
 pub(super) fn check(host: &Host, leave: u64, held: &[Record]) -> Result<Memory, TreatmentError> {
     let refused =
         |why: &str| TreatmentError::Refused(format!("no ballast on host {}: {why}", host.name()));
-    let held = held.iter().filter_map(|record| read(record).ok());
+    let held = held.iter().filter_map(|record| HugePagesStep::from_record(record).ok());
     let memory = held.fold(read_memory(host)?, |memory, step| {
         if step.is_held(host, &memory) { memory.after_release(step.prior) } else { memory }
     });
@@ -148,15 +143,10 @@ fn allocation_script(asked: u64) -> String {
 
 /// Describes the ballast of this step while the host holds it.
 pub(super) fn held(host: &Host, record: &Record) -> Option<String> {
-    let (memory, step) = (read_memory(host).ok()?, read(record).ok()?);
+    let (memory, step) = (read_memory(host).ok()?, HugePagesStep::from_record(record).ok()?);
     let leave = step.ours.leave?;
     step.is_held(host, &memory)
         .then(|| format!("huge pages leave {} of its memory free", exact_bytes(leave)))
-}
-
-pub(super) fn read(record: &Record) -> Result<HugePagesStep, TreatmentError> {
-    let (prior, ours) = (record.prior_as()?, record.ours_as()?);
-    Ok(HugePagesStep { label: record.label(), prior, ours })
 }
 
 impl HugePagesStep {
@@ -200,10 +190,8 @@ impl HugePagesStep {
     }
 }
 
-impl Step for HugePagesStep {
-    fn record(&self) -> Record {
-        Record::new(KIND, &self.label, self.prior, &self.ours)
-    }
+impl Undo for HugePagesStep {
+    const KIND: &'static str = KIND;
 
     fn undo(
         &self,
@@ -472,7 +460,7 @@ mod tests {
         let on_another_boot = |prior: u64| {
             let label = Label::on_host(PAGES_SETTING, host.name());
             let ours = json!({ "pages": pages + 200, "leave": 1 << 30, "boot": "an earlier one" });
-            read(&Record::new(KIND, &label, prior, ours)).unwrap()
+            HugePagesStep::from_record(&Record::new(KIND, &label, prior, ours)).unwrap()
         };
         for (prior, expected) in [(pages, Undone::Restored), (pages + 100, Undone::Kept)] {
             let undone = on_another_boot(prior).undo_on(&host, OnConflict::Ask).unwrap();
