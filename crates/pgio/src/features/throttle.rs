@@ -28,7 +28,6 @@ use crate::treatment::contract::{
 use crate::treatment::error::TreatmentError;
 use crate::treatment::journal::Journal;
 use crate::treatment::resource::{Resource, Touch};
-use crate::treatment::step::carry_out;
 use pgio_results::change::{Change, Subject};
 use pgio_results::checks::{CheckDef, def};
 use pgio_results::model::{Check, Evidence, Trial, When};
@@ -207,9 +206,7 @@ impl Prepared for Throttle {
         journal: &mut Journal,
     ) -> Result<Box<dyn InForce>, TreatmentError> {
         let placement = self.placement(context)?;
-        for step in placement.steps(&self.limits, context)? {
-            carry_out(journal, &step, || step.apply(context))?;
-        }
+        placement.apply(&self.limits, context, journal)?;
         Ok(Box::new(ThrottleInForce { placement, limits: self.limits.clone() }))
     }
 }

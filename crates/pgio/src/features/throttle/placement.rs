@@ -1,11 +1,11 @@
 //! The placement of a throttle on a host: the disk, the limited group, the server's processes; and
 //! all checks of it.
 //!
-//! Reads only. Next: [`super::steps`], which makes the changes.
+//! Next: [`super::steps`], the changes.
 
 use std::path::{Path, PathBuf};
 
-use super::steps::{self, Change, GroupChange, LimitChange, ThrottleStep};
+use super::steps::{self, GroupChange, GroupStep, LimitChange, LimitStep, PassOn, PassOnStep};
 use super::{Limits, disks};
 use crate::host::blkio::{self, Controller, DeviceLimits, Limit, Version};
 use crate::host::exec::{CommandLine, Exec};
@@ -15,7 +15,8 @@ use crate::host::{Host, proc};
 use crate::pg;
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
-use crate::treatment::step::Label;
+use crate::treatment::journal::Journal;
+use crate::treatment::step::{Label, carry_out};
 
 const PURPOSE: &str = "a throttle";
 
@@ -217,44 +218,46 @@ impl Placement {
         }
     }
 
-    /// All changes, in the order of application.
-    pub(super) fn steps(
+    /// Makes all changes that are needed, each journaled first.
+    pub(super) fn apply(
         &self,
         limits: &Limits,
         context: &Context<'_>,
-    ) -> Result<Vec<ThrottleStep>, TreatmentError> {
-        let boot = context.host(Some(&self.host))?.boot_id().to_owned();
-        let step = |what: String, change: Change| ThrottleStep {
-            label: Label::on_host(what, &self.host),
-            change,
-        };
-        let mut all = Vec::new();
+        journal: &mut Journal,
+    ) -> Result<(), TreatmentError> {
+        let host = &*context.host(Some(&self.host))?;
+        let label = |what: String| Label::on_host(what, &self.host);
+        let (closed, found) = (self.closed_groups(context)?, self.current_limits(context)?);
         if let Some(server) = self.server.as_ref().filter(|_| self.must_move_server()) {
-            let change = Change::Group(GroupChange {
-                controller: self.controller.clone(),
-                pid: server.pid,
-                started_ticks: server.started_ticks,
-                to: server.target_group.clone(),
-                from: server.current_group.clone(),
-            });
-            all.push(step(format!("{} of PostgreSQL", steps::GROUP), change));
+            let step = GroupStep {
+                label: label(format!("{} of PostgreSQL", steps::GROUP)),
+                prior: server.current_group.clone(),
+                ours: GroupChange {
+                    controller: self.controller.clone(),
+                    pid: server.pid,
+                    started_ticks: server.started_ticks,
+                    to: server.target_group.clone(),
+                },
+            };
+            carry_out(journal, &step, || step.apply(host))?;
         }
-        for group in self.closed_groups(context)? {
-            let what = format!("io controller below {}", group.display());
-            all.push(step(what, Change::PassOn { group }));
+        for group in closed {
+            let label = label(format!("io controller below {}", group.display()));
+            let step = PassOnStep { label, prior: (), ours: PassOn { group } };
+            carry_out(journal, &step, || step.apply(host))?;
         }
-        let found = self.current_limits(context)?;
         for (&limit, &value) in limits {
             let prior = found.get(&limit).copied();
             if prior == Some(value) {
                 continue;
             }
-            let (limits, boot) = (self.limits.clone(), boot.clone());
-            let change = Change::Limit(LimitChange { limits, limit, value, boot, prior });
             let what = format!("{} of {} ({})", limit.name(), self.disk.name, self.disk.number);
-            all.push(step(what, change));
+            let (limits, boot) = (self.limits.clone(), host.boot_id().to_owned());
+            let ours = LimitChange { limits, limit, value, boot };
+            let step = LimitStep { label: label(what), prior, ours };
+            carry_out(journal, &step, || step.apply(host))?;
         }
-        Ok(all)
+        Ok(())
     }
 }
 

@@ -12,7 +12,7 @@ use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::{Host, proc};
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
-use crate::treatment::step::{Label, OnConflict, Record, Step, Undone};
+use crate::treatment::step::{OnConflict, Record, Step, StepOf, Undo, Undone};
 
 pub(super) const KIND: &str = "throttle";
 
@@ -21,107 +21,74 @@ pub(super) const GROUP: &str = "blkio group";
 /// The file of cgroup v2 with the controllers that a group passes on to those below it.
 pub(super) const SUBTREE: &str = "cgroup.subtree_control";
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct ThrottleStep {
-    pub(super) label: Label,
-    pub(super) change: Change,
-}
+/// A limit of a device; the prior one is absent without a limit.
+pub(super) type LimitStep = StepOf<Option<u64>, LimitChange>;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "change", rename_all = "snake_case")]
-pub(super) enum Change {
-    Limit(LimitChange),
-    Group(GroupChange),
-    /// cgroup v2: a group passes the controller on to those below it.
-    PassOn {
-        group: PathBuf,
-    },
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "change", rename = "limit")]
 pub(super) struct LimitChange {
     pub(super) limits: DeviceLimits,
     pub(super) limit: Limit,
     pub(super) value: u64,
     /// The kernel's boot id: another boot has no limit of ours.
     pub(super) boot: String,
-    #[serde(skip)]
-    pub(super) prior: Option<u64>,
 }
 
 /// cgroup v1: the server's processes move to another group.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) type GroupStep = StepOf<String, GroupChange>;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "change", rename = "group")]
 pub(super) struct GroupChange {
     pub(super) controller: Controller,
     pub(super) pid: i32,
     pub(super) started_ticks: u64,
     pub(super) to: String,
-    #[serde(skip)]
-    pub(super) from: String,
+}
+
+/// cgroup v2: a group passes the controller on to those below it.
+pub(super) type PassOnStep = StepOf<(), PassOn>;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "change", rename = "pass_on")]
+pub(super) struct PassOn {
+    pub(super) group: PathBuf,
+}
+
+/// Which of the three a record is.
+#[derive(Deserialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+enum Change {
+    Limit,
+    Group,
+    PassOn,
 }
 
 pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
-    Ok(Box::new(from_record(record)?))
+    match record.ours_as()? {
+        Change::Limit => LimitStep::read(record),
+        Change::Group => GroupStep::read(record),
+        Change::PassOn => PassOnStep::read(record),
+    }
 }
 
-pub(super) fn from_record(record: &Record) -> Result<ThrottleStep, TreatmentError> {
-    let mut change: Change = record.ours_as()?;
-    match &mut change {
-        Change::Limit(limit) => limit.prior = record.prior_as()?,
-        Change::Group(group) => group.from = record.prior_as()?,
-        Change::PassOn { .. } => {}
+impl LimitStep {
+    pub(super) fn apply(&self, host: &Host) -> Result<(), TreatmentError> {
+        let LimitChange { limits, limit, value, .. } = &self.ours;
+        Ok(limits.set(host, *limit, Some(*value))?)
     }
-    Ok(ThrottleStep { label: record.label(), change })
 }
 
-impl Step for ThrottleStep {
-    fn record(&self) -> Record {
-        let ThrottleStep { label, change } = self;
-        match change {
-            Change::Limit(limit) => Record::new(KIND, label, limit.prior, change),
-            Change::Group(group) => Record::new(KIND, label, &group.from, change),
-            Change::PassOn { .. } => Record::new(KIND, label, (), change),
-        }
-    }
+impl Undo for LimitStep {
+    const KIND: &'static str = KIND;
 
     fn undo(
         &self,
         context: &mut Context<'_>,
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
-        let host = context.host(self.label.host())?;
-        match &self.change {
-            Change::Limit(limit) => limit.undo(&self.label, &host, on_conflict),
-            Change::Group(group) => group.undo(&self.label, &host, on_conflict),
-            Change::PassOn { group } => undo_pass_on(&*host, group),
-        }
-    }
-}
-
-impl ThrottleStep {
-    pub(super) fn apply(&self, context: &mut Context<'_>) -> Result<(), TreatmentError> {
-        let host = context.host(self.label.host())?;
-        match &self.change {
-            Change::Limit(LimitChange { limits, limit, value, .. }) => {
-                limits.set(&*host, *limit, Some(*value))?;
-            }
-            Change::Group(GroupChange { controller, pid, from, to, .. }) => {
-                blkio::move_with_children(&*host, controller, *pid, from, to)?;
-            }
-            Change::PassOn { group } => blkio::write(&*host, &group.join(SUBTREE), "+io")?,
-        }
-        Ok(())
-    }
-}
-
-impl LimitChange {
-    fn undo(
-        &self,
-        label: &Label,
-        host: &Host,
-        on_conflict: OnConflict,
-    ) -> Result<Undone, TreatmentError> {
-        let LimitChange { limits, limit, value, boot, prior } = self;
+        let StepOf { label, prior, ours: LimitChange { limits, limit, value, boot } } = self;
+        let host = &*context.host(label.host())?;
         let found = match limits.read_current(host) {
             Ok(found) => found.get(limit).copied(),
             // The group no longer exists, or after a reboot its file; every limit vanished with it.
@@ -149,14 +116,24 @@ impl LimitChange {
     }
 }
 
-impl GroupChange {
+impl GroupStep {
+    pub(super) fn apply(&self, host: &Host) -> Result<(), TreatmentError> {
+        let GroupChange { controller, pid, to, .. } = &self.ours;
+        Ok(blkio::move_with_children(host, controller, *pid, &self.prior, to)?)
+    }
+}
+
+impl Undo for GroupStep {
+    const KIND: &'static str = KIND;
+
     fn undo(
         &self,
-        label: &Label,
-        host: &Host,
+        context: &mut Context<'_>,
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
-        let GroupChange { controller, pid, started_ticks, to, from } = self;
+        let StepOf { label, prior: from, ours } = self;
+        let GroupChange { controller, pid, started_ticks, to } = ours;
+        let host = &*context.host(label.host())?;
         // The process ended, or another one has its number: the server was restarted in its own group.
         if start_ticks(host, *pid)? != Some(*started_ticks) {
             return Ok(Undone::Kept);
@@ -173,6 +150,20 @@ impl GroupChange {
         let home = nearest_existing(host, controller, from)?;
         blkio::move_with_children(host, controller, *pid, to, &home)?;
         Ok(Undone::Restored)
+    }
+}
+
+impl PassOnStep {
+    pub(super) fn apply(&self, host: &Host) -> Result<(), TreatmentError> {
+        Ok(blkio::write(host, &self.ours.group.join(SUBTREE), "+io")?)
+    }
+}
+
+impl Undo for PassOnStep {
+    const KIND: &'static str = KIND;
+
+    fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
+        undo_pass_on(&*context.host(self.label.host())?, &self.ours.group)
     }
 }
 

@@ -1,14 +1,10 @@
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
-
-use super::steps::{
-    self, Change, GroupChange, LimitChange, nearest_existing, undo_pass_on, used_below,
-};
+use super::steps::{self, nearest_existing, undo_pass_on, used_below};
 use super::{Device, judge_limits, *};
-use crate::host::blkio::{Controller, DeviceLimits, Version};
+use crate::host::blkio::{Controller, Version};
 use crate::host::exec::{CommandLine, Exec, ExecError, Local, Output};
-use crate::treatment::step::{Label, Record, Step, Undone};
+use crate::treatment::step::Undone;
 use crate::treatment::test_support::{assert_refused, described};
 use pgio_results::CheckVerdict;
 use pgio_results::model::Window;
@@ -123,29 +119,6 @@ fn a_busy_group_is_kept_and_other_failures_are_reported() {
     assert!(undo_pass_on(&Busy(None), &slice).is_err());
     let busy = Busy(Some(service.join(steps::SUBTREE)));
     assert_eq!(undo_pass_on(&busy, &slice).unwrap(), Undone::Kept);
-}
-
-#[test]
-fn changes_survive_the_journal() {
-    let group = "/sys/fs/cgroup/blkio".into();
-    let limits = DeviceLimits { version: Version::V1, group, device: "7:3".to_owned() };
-    let mount_point = "/sys/fs/cgroup/blkio".into();
-    let controller = Controller { version: Version::V1, mount_point, at_root: true };
-    let (boot, prior) = ("b".to_owned(), Some(200));
-    let limit = LimitChange { limits, limit: Limit::WriteIops, value: 500, boot, prior };
-    let (to, from) = ("/".to_owned(), "/pg.service".to_owned());
-    let group = GroupChange { controller, pid: 7, started_ticks: 9, to, from };
-    for change in [
-        Change::Limit(LimitChange { prior: None, ..limit.clone() }),
-        Change::Limit(limit),
-        Change::Group(group),
-        Change::PassOn { group: "/sys/fs/cgroup/a.slice".into() },
-    ] {
-        let step = steps::ThrottleStep { label: Label::on_host("x", "db2"), change };
-        let kept = json!(step.record()).to_string();
-        let record: Record = serde_json::from_str(&kept).unwrap();
-        assert_eq!(steps::from_record(&record).unwrap(), step, "{kept}");
-    }
 }
 
 /// A trial of ten seconds in which the device did this.
