@@ -16,7 +16,7 @@ use pgio_results::change::Change;
 
 /// Steps that belong to no single treatment: several use them, or a workload does.
 const OTHER_STEPS: &[(&str, ReadStep)] = &[
-    (other_steps::STOPPED, other_steps::read_stop),
+    (other_steps::STOPPED, other_steps::StopStep::read),
     (other_steps::TABLE, other_steps::TableStep::read),
     (other_steps::RECREATED_DATABASE, other_steps::read_recreation),
 ];
@@ -254,7 +254,7 @@ mod tests {
             error.contains("`registry`") && error.contains("use the version of pgio that wrote it"),
             "{error}"
         );
-        for record in records().filter(|record| record.kind != other_steps::STOPPED) {
+        for record in records() {
             let broken = Record { ours: serde_json::json!(7), ..record };
             let error = read_step(&broken).unwrap_err().to_string();
             assert!(error.contains("cannot be parsed"), "{error}");

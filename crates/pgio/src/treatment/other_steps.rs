@@ -146,7 +146,7 @@ pub(crate) const STOPPED: &str = "stopped";
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum State {
+pub(super) enum State {
     Running,
     Stopped,
 }
@@ -154,10 +154,7 @@ enum State {
 /// PostgreSQL stopped. Journaled before that and undone last, after all steps that came later: then the server runs
 /// again, whatever stopped it. So a treatment calls [`stop_server`] before its other steps, starts the server when they
 /// are done, and may stop it again in their undo.
-#[derive(Debug)]
-struct StopStep {
-    label: Label,
-}
+pub(super) type StopStep = StepOf<State, State>;
 
 /// Refuses if nothing configures how to stop the server. `what`, such as `mkfs`, needs it.
 pub(crate) fn stop_server(
@@ -169,18 +166,13 @@ pub(crate) fn stop_server(
     context.refuse_pending(true)?;
     // The server of a private cluster ends with pgio and needs no start then.
     let host = context.server_host.filter(|_| !context.private).map(str::to_owned);
-    let step = StopStep { label: Label { what: "PostgreSQL".to_owned(), host } };
+    let label = Label { what: "PostgreSQL".to_owned(), host };
+    let step = StopStep { label, prior: State::Running, ours: State::Stopped };
     carry_out(journal, &step, || context.stop_server("this treatment"))
 }
 
-pub(crate) fn read_stop(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
-    Ok(Box::new(StopStep { label: record.label() }))
-}
-
-impl Step for StopStep {
-    fn record(&self) -> Record {
-        Record::new(STOPPED, &self.label, State::Running, State::Stopped)
-    }
+impl Undo for StopStep {
+    const KIND: &'static str = STOPPED;
 
     fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
         // A removed private cluster needs no start.
