@@ -326,10 +326,8 @@ fn storage_of_server(
     context: &mut Context<'_>,
     node: &Node,
 ) -> Result<(), TreatmentError> {
-    let places = directories(context.admin()?).map_err(|source| TreatmentError::Postgres {
-        doing: "find out where the server keeps its data".to_owned(),
-        source,
-    })?;
+    let places = directories(context.admin()?)
+        .map_err(TreatmentError::postgres("find out where the server keeps its data"))?;
     if places.is_empty() {
         return Err(requested.refused(format!(
             "cannot be compared with the server's directories, which the role may not see: GRANT {DIRECTORIES_GRANT} TO ROLE"

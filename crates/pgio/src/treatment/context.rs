@@ -311,6 +311,13 @@ impl Context<'_> {
         }
     }
 
+    /// The process of the session, on the server's host.
+    pub fn backend_pid(&mut self) -> Result<i32, TreatmentError> {
+        let row = self.admin()?.query_one("SELECT pg_backend_pid()", &[]);
+        row.and_then(|row| row.try_get(0))
+            .map_err(TreatmentError::postgres("query the session's process ID"))
+    }
+
     /// Replaces a session that a restart ended, which the client may not have noticed yet.
     pub fn reconnect(&mut self) -> Result<(), TreatmentError> {
         if let AdminSession::Unresolved(why) = &self.session {

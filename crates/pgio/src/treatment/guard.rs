@@ -68,8 +68,14 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Starts the shell; nothing is applied yet.
-    pub(crate) fn start(host: &Host, script: &Script<'_>) -> Result<Guard, TreatmentError> {
+    /// Starts the shell, which applies the change.
+    pub(crate) fn apply(host: &Host, script: &Script<'_>) -> Result<Guard, TreatmentError> {
+        let mut guard = Guard::start(host, script)?;
+        guard.run_apply()?;
+        Ok(guard)
+    }
+
+    fn start(host: &Host, script: &Script<'_>) -> Result<Guard, TreatmentError> {
         let prelude = prelude(script);
         let Script { apply, answer, .. } = script;
         // A subshell, since the text may exit.
@@ -79,7 +85,7 @@ impl Guard {
         Ok(Guard { shell: Shell::start(host, &prelude, &body)?, host: host.name().to_owned() })
     }
 
-    pub(crate) fn apply(&mut self) -> Result<(), TreatmentError> {
+    fn run_apply(&mut self) -> Result<(), TreatmentError> {
         let text = self.shell.ask("apply", APPLY_LIMIT)?.text;
         let (output, status) = text.trim_end().rsplit_once("status ").unwrap_or((&text, "unknown"));
         match status {
@@ -159,7 +165,7 @@ mod tests {
         let mut guard = guard(&write("ours"), &write("gone"));
         assert_eq!(guard.ask("here").unwrap(), "here!\n");
         assert_eq!(state(), "");
-        guard.apply().unwrap();
+        guard.run_apply().unwrap();
         assert_eq!(
             (guard.ask("still").unwrap().as_str(), state().as_str()),
             ("still!\n", "ours\n")
@@ -171,7 +177,7 @@ mod tests {
     #[test]
     fn a_failed_apply_reports_the_reason() {
         let mut guard = guard("echo because >&2; exit 3; echo never", ":");
-        let error = guard.apply().unwrap_err().to_string();
+        let error = guard.run_apply().unwrap_err().to_string();
         assert_eq!(error, "the change on host local failed with status 3: because");
         assert_eq!(guard.ask("here").unwrap(), "here!\n", "and it goes on");
     }

@@ -166,11 +166,7 @@ pub(super) fn check(
     context: &mut Context<'_>,
     mounted: &Mounted,
 ) -> Result<(), TreatmentError> {
-    let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]);
-    let pid: i32 = row.and_then(|row| row.try_get(0)).map_err(|source| {
-        let doing = "query the session's process ID".to_owned();
-        TreatmentError::Postgres { doing, source }
-    })?;
+    let pid = context.backend_pid()?;
     match sees_our_mount(&read_mountinfo(host, &pid.to_string())?, &mounted.point) {
         Some(true) => Ok(()),
         Some(false) => Err(TreatmentError::Refused(

@@ -179,9 +179,8 @@ pub(super) fn server_directories(
     context: &mut Context<'_>,
     host: &Host,
 ) -> Result<Vec<String>, TreatmentError> {
-    let found = server::directories(context.admin()?).map_err(|source| {
-        TreatmentError::Postgres { doing: "query the server's directories".to_owned(), source }
-    })?;
+    let found = server::directories(context.admin()?)
+        .map_err(TreatmentError::postgres("query the server's directories"))?;
     let mut paths: Vec<&str> =
         found.iter().filter(|d| d.role == "data").map(|d| d.path.as_str()).collect();
     if paths.is_empty() {

@@ -118,10 +118,7 @@ impl NetemStep {
         let apply = format!("tc qdisc add dev {interface} root handle {HANDLE} netem {words}");
         let answer = format!("tc -s -j qdisc show dev {interface}");
         let (mark, apply, release, answer) = (&self.mark(), &apply, &release, &answer);
-        let script = Script { mark, functions, apply, release, answer };
-        let mut guard = Guard::start(host, &script)?;
-        guard.apply()?;
-        Ok(guard)
+        Guard::apply(host, &Script { mark, functions, apply, release, answer })
     }
 }
 

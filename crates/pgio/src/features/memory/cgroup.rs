@@ -12,9 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::huge_pages::{
-    KIND, backend_pid, has_huge_pages, refuse_other_sizes, shared_buffers, too_little,
-};
+use super::huge_pages::{KIND, has_huge_pages, refuse_other_sizes, shared_buffers, too_little};
 use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec};
@@ -186,9 +184,7 @@ impl CgroupStep {
         let apply = format!("enter {group} {limit} {postmaster} {home}");
         let (functions, apply, release, answer) = (SCRIPT, &apply, &release, &answer);
         let mark = &self.mark();
-        let mut guard = Guard::start(host, &Script { mark, functions, apply, release, answer })?;
-        guard.apply()?;
-        Ok(guard)
+        Guard::apply(host, &Script { mark, functions, apply, release, answer })
     }
 }
 
@@ -212,7 +208,7 @@ impl Cgroup {
 
 /// Finds the control groups of the server by the process of our session.
 fn find_groups(context: &mut Context<'_>, host: &Host) -> Result<ServerGroups, TreatmentError> {
-    let pid = backend_pid(context)?;
+    let pid = context.backend_pid()?.to_string();
     Ok(ServerGroups::parse(&host.run(&call("look", &[&pid]))?))
 }
 

@@ -273,16 +273,10 @@ pub(super) fn has_huge_pages(
     context: &mut Context<'_>,
     host: &Host,
 ) -> Result<bool, TreatmentError> {
-    let pid = backend_pid(context)?;
+    let pid = context.backend_pid()?.to_string();
     let script = "grep -c anon_hugepage \"/proc/$1/maps\" || :";
     let found = host.run(&CommandLine::new("sh").args(["-c", script, "sh", &pid]))?;
     Ok(found.trim().parse().is_ok_and(|mappings: u32| mappings > 0))
-}
-
-pub(super) fn backend_pid(context: &mut Context<'_>) -> Result<String, TreatmentError> {
-    let failed = TreatmentError::postgres("query the session's process ID");
-    let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]).map_err(failed)?;
-    Ok(row.try_get::<_, i32>(0)?.to_string())
 }
 
 /// The bytes of shared_buffers under the condition.
@@ -387,8 +381,7 @@ impl HugePagesInForce {
         );
         let (functions, apply, answer) = ("", &allocation_script(asked), READ);
         let (mark, release) = (&mark(), &release);
-        let mut guard = Guard::start(host, &Script { mark, functions, apply, release, answer })?;
-        guard.apply()?;
+        let mut guard = Guard::apply(host, &Script { mark, functions, apply, release, answer })?;
         let memory = parse_memory(&guard.ask("")?, host.name())?;
         Ok(HugePagesInForce { guard, host: host.name().to_owned(), memory })
     }

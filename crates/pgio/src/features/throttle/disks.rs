@@ -53,13 +53,9 @@ struct DiskRequest<'a> {
 }
 
 impl DiskRequest<'_> {
-    fn is_among(&self, devices: &[Device]) -> bool {
-        devices.iter().any(|device| device.name == self.disk)
-    }
-
     fn root_disk_refusal(&self, devices: &[Device]) -> Option<String> {
         let DiskRequest { device, disk, host } = self;
-        self.is_among(devices).then(|| {
+        is_among(disk, devices).then(|| {
             format!(
                 "{device} ({disk}) holds the root file system of host {host}, so the whole machine would be slowed: name a device of the replica, such as its logical volume; if DRBD's other node uses this disk, add drbd = {{ …, secondary = \"{host}\" }} to the condition; if the server runs there, add host = \"{host}\" to [target]"
             )
@@ -69,7 +65,7 @@ impl DiskRequest<'_> {
     /// `stacks`: each replica, its device, and the devices below that.
     fn replica_refusal(&self, stacks: &[(&str, &str, Vec<Device>)]) -> Option<String> {
         let DiskRequest { device, disk, host } = self;
-        if stacks.iter().any(|(_, _, stack)| self.is_among(stack)) {
+        if stacks.iter().any(|(_, _, stack)| is_among(disk, stack)) {
             return None;
         }
         let shown = |(of, path, stack): &(&str, &str, Vec<Device>)| {

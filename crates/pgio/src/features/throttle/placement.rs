@@ -268,13 +268,7 @@ impl Postmaster {
         host: &dyn Exec,
         controller: &Controller,
     ) -> Result<Postmaster, TreatmentError> {
-        let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]);
-        let backend: i32 = row
-            .map_err(|source| TreatmentError::Postgres {
-                doing: "query the session's process ID".to_owned(),
-                source,
-            })?
-            .try_get(0)?;
+        let backend = context.backend_pid()?;
         let unknown = || {
             refused(format!(
                 "process {backend} of pgio's session is not a PostgreSQL process on the host in [target]: check host; a server in a container has its own process numbers"
