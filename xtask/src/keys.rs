@@ -74,14 +74,9 @@ fn keys() -> String {
 
 fn sections() -> String {
     let one = |section: &SectionDef| {
-        let rows = section.keys.iter().map(|key| {
-            [
-                format!("`{}`", key.name),
-                key.value.to_owned(),
-                key.default.to_owned(),
-                key.help.to_owned(),
-            ]
-        });
+        let rows = (section.keys)()
+            .into_iter()
+            .map(|key| [format!("`{}`", key.name), key.value, key.default, key.help.to_owned()]);
         let table = table(["Key", "Value", "Default", "Meaning"], rows);
         format!("### `{}`\n\n{}\n\n{table}", section.title, section.about)
     };

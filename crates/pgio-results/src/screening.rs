@@ -52,7 +52,7 @@ impl DesignKind {
     pub const ALL: &[DesignKind] = &[Self::Fractional, Self::Full, Self::OneAtATime];
 
     /// The name in an experiment file.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
             Self::Fractional => "fractional",

@@ -7,11 +7,36 @@
 //! treatments are parsed in `treatment`. [`inventory`] puts the nodes of a fleet into an experiment file.
 //!
 //! To add a workload key, add one line to [`keys`] and its name to the workloads that take it in [`kinds`]; to add
-//! a key of a section of an experiment file, add one line to [`sections`].
+//! a key of a section of an experiment file, add one line to the section ([`experiment`]).
 
-/// A list of names of keys as texts.
+/// A list of names of workload keys.
 macro_rules! names {
-    ($($name:ident)*) => { &[$(stringify!($name)),*] };
+    ($($name:ident)*) => { &[$($crate::config::keys::names::$name),*] };
+}
+
+/// The names of an enum's values in files.
+macro_rules! choice {
+    ($type:ident: $($variant:ident $name:literal),*) => {
+        impl $type {
+            pub const NAMES: &'static [&'static str] = &[$($name),*];
+            pub const ALL: &'static [(&'static str, Self)] = &[$(($name, Self::$variant)),*];
+
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+
+        impl $crate::config::from_text::Value for $type {
+            fn from_text(text: &str, kind: &$crate::config::value::Kind) -> Result<Self, String> {
+                let named = Self::ALL.iter().find(|(name, _)| *name == text);
+                named.map(|(_, value)| *value).ok_or_else(|| {
+                    $crate::config::from_text::must_be(kind, text)
+                })
+            }
+        }
+    };
 }
 
 pub mod command;
@@ -25,7 +50,6 @@ pub mod kinds;
 pub mod mail;
 pub mod pgio_conf;
 pub mod resolve;
-pub mod sections;
 mod slob;
 pub mod value;
 
@@ -33,9 +57,9 @@ pub use self::value::ConfigError;
 pub(crate) use self::value::nearest;
 pub use command::{CommandSettings, CommandSpec};
 pub use engine::{ClientSettings, Engine, Pace};
-pub use experiment::Experiment;
+pub use experiment::key::SectionDef;
+pub use experiment::{Experiment, SECTIONS};
 pub use keys::{KEYS, Key, Layer, Use};
 pub use pgio_conf::PgioConf;
 pub use resolve::{CommitSettings, DeviceSettings, LoadSettings, ResolveError, SlobSettings};
-pub use sections::{SECTIONS, SectionDef};
 pub use value::{Access, Arrivals, ConnectString};

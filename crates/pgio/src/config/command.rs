@@ -74,10 +74,7 @@ pub enum Combine {
     Min,
 }
 
-impl Combine {
-    pub const ALL: &'static [(&'static str, Combine)] =
-        &[("sum", Self::Sum), ("mean", Self::Mean), ("max", Self::Max), ("min", Self::Min)];
-}
+choice! { Combine: Sum "sum", Mean "mean", Max "max", Min "min" }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Better {
@@ -86,10 +83,7 @@ pub enum Better {
     Neither,
 }
 
-impl Better {
-    pub const ALL: &'static [(&'static str, Better)] =
-        &[("higher", Better::Higher), ("lower", Better::Lower), ("neither", Better::Neither)];
-}
+choice! { Better: Higher "higher", Lower "lower", Neither "neither" }
 
 /// Where a metric is looked up.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -122,10 +116,7 @@ pub enum MatchChoice {
     Sum,
 }
 
-impl MatchChoice {
-    pub const ALL: &'static [(&'static str, MatchChoice)] =
-        &[("last", Self::Last), ("first", Self::First), ("mean", Self::Mean), ("sum", Self::Sum)];
-}
+choice! { MatchChoice: Last "last", First "first", Mean "mean", Sum "sum" }
 
 impl MetricSpec {
     /// Returns whether trials are compared by it, which needs a number above 0.

@@ -25,10 +25,7 @@ pub enum Spread {
     Target,
 }
 
-impl Spread {
-    pub const ALL: &'static [(&'static str, Spread)] =
-        &[("sessions", Spread::Sessions), ("target", Spread::Target)];
-}
+choice! { Spread: Sessions "sessions", Target "target" }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriverSpec {

@@ -12,7 +12,8 @@ mod background;
 mod command;
 mod condition;
 mod factor;
-mod hosts;
+pub(super) mod hosts;
+pub(crate) mod key;
 pub mod limits;
 mod private;
 mod rules;
@@ -20,16 +21,17 @@ mod screening;
 mod section;
 mod size;
 mod sweep;
-mod target;
+pub(super) mod target;
 mod workload;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use benchmath::margin::LARGEST_SHARE;
 use toml::de::DeTable;
 
+use self::key::{SectionDef, section};
 use self::section::{Document, Section};
-use super::sections;
 use super::value::{ConfigError, nearest};
 
 pub use self::hosts::DriverKeys;
@@ -47,9 +49,88 @@ pub use sweep::{PointSpec, SweepKind};
 pub use target::{ControlMethod, SINGLE_TARGET, Target};
 pub use workload::WorkloadSpec;
 
-const SECTIONS: &[&str] = names! {
-    experiment hosts target targets workload background axis condition factor drivers
-};
+/// All sections, in the order of the documentation.
+pub static SECTIONS: &[SectionDef] = &[
+    keys::SECTION,
+    target::keys::SECTION,
+    private::keys::SECTION,
+    hosts::keys::SECTION,
+    condition::keys::SECTION,
+    factor::keys::SECTION,
+    axis::keys::SECTION,
+    workload::keys::SECTION,
+    background::keys::SECTION,
+    command::keys::SECTION,
+    limits::keys::SECTION,
+    hosts::driver_keys::SECTION,
+];
+
+section! { keys, "[experiment]",
+    "How pgio runs and judges the experiment.";
+    name: Parsed<String>("one line of text", label) or "the file's name", "name of the experiment in reports";
+    blocks: Whole<u32>(1..=limits::BLOCKS)
+        or "6 for one comparison, 7 for 2-3, 8 for 4-6, 9 for 7-12, 10 for 13-25",
+        "passes over all conditions, each in a new random order; with fewer than the default, one noisy condition can hide the effects of the others";
+    warmup: Time(ZERO) = Duration::from_secs(2), "time that the workload runs before each window starts";
+    duration: Time(ABOVE_ZERO) = Duration::from_secs(10), "length of each measured window";
+    seed: Whole<u64>(0..=u64::MAX) or "drawn and recorded",
+        "seed of the order of conditions and of the workload";
+    baseline: Parsed<String>("the name of a condition", label) or "the first condition",
+        "the condition that all others are compared with";
+    aa: Switch or "true; false with factors, unless design is one-at-a-time",
+        "run the baseline twice in each block to measure the noise";
+    burn_in: Switch or "true if the workload reads a data set, or has setup_once",
+        "run the baseline once before the first block; the trial is stored but not counted";
+    primary: Parsed<String>("the name of a metric", label) or "depends on the workload", "the metric that is judged";
+    telemetry: Time(ZERO) = Duration::from_secs(1),
+        "interval at which pgio observes server and hosts; 0s turns observation off";
+    precision: Share(None),
+        "from 8 blocks on, add blocks until every judged primary interval is within ± this share";
+    max_blocks: Whole<u32>(1..=limits::BLOCKS) = 30,
+        "maximum number of blocks that precision may add up to; at least blocks";
+    repeats: Whole<u32>(0..=limits::REPEATS) = 2,
+        "maximum number of times to repeat an invalid trial";
+    reset: OneOf<Reset>(Reset::ALL) = Reset::Checkpoint,
+        "what is made equal before each trial: checkpoint restores no data and only issues a CHECKPOINT, vacuum removes dead rows, reload reloads the data set, recreate drops and re-creates the database";
+    checkpoint: OneOf<Checkpoint>(Checkpoint::ALL) = Checkpoint::Before,
+        "checkpoints that affect windows: before issues one before the warm-up, spread requires windows of whole checkpoint cycles, none leaves checkpoints to the server";
+    weave: Raw("auto, false or a duration of at least 5ms") or "false",
+        "mean length of the slices in which the conditions of a block take turns inside one window, for conditions that differ only in settings of sessions; auto finds the shortest length at which slices agree; false gives each trial a window of its own";
+    together: Switch = false, "run each condition that names no target on all targets, in one window";
+    recreate_database: Parsed<String>("the name of the database", label),
+        "the database that reset = \"recreate\" may drop; required unless all servers are private";
+    question: Parsed<String>("a text", label) or "made from the conditions",
+        "what the experiment shall answer, in words; the report begins with it";
+    judge: Texts("an array of condition names") or "all conditions",
+        "conditions whose comparisons answer the question; a single one is judged unadjusted, several form one family";
+    also_judge: Texts("an array of metric names"),
+        "metrics judged in addition to the primary one, in the same family";
+    effect: Share(None),
+        "the effect to plan for; the report shows how many blocks detect it with 80 % power";
+    matters: Share(Some(LARGEST_SHARE)),
+        "the margin: the report decides whether each effect exceeds the margin, stays below it, or is undecided, and --gate turns the answer into an exit code";
+    tolerate: Texts("an array of check ids"),
+        "checks that shall warn instead of making a trial invalid; valid ids are those of the table Checks below that can do so";
+    sweep: OneOf<SweepKind>(size::KINDS) = SweepKind::OneAtATime,
+        "points of a sweep: vary each axis with the others at their middle value, or run every combination";
+    cells_limit: Whole<u64>(1..=limits::CELLS) or "200; 64 for a design",
+        "maximum number of cells of a sweep or of a design; setting it also allows a sweep of more than 8 h";
+    design: OneOf<DesignKind>(screening::DESIGNS) = DesignKind::Fractional,
+        "which combinations of the factors' levels become conditions: a fraction of resolution IV, all of them, or each factor high alone";
+}
+
+const TITLES: &[&str] = &[
+    "experiment",
+    "hosts",
+    "target",
+    "targets",
+    "workload",
+    "background",
+    "axis",
+    "condition",
+    "factor",
+    "drivers",
+];
 
 /// Parses an experiment file. Errors contain the name `file`; `stem` is the default name of the
 /// experiment; `treatments` are the valid kinds of treatment; `checks` are the ids that `tolerate`
@@ -64,13 +145,13 @@ pub fn parse(
     let document = Document { file, text };
     let parsed = document.parse()?;
     let root = Section::root(&document, parsed.get_ref());
-    root.refuse_unknown_keys(SECTIONS)?;
+    root.refuse_unknown_keys(TITLES)?;
 
     let hosts = hosts::parse(&root)?;
     let targets = target::parse(&root, &hosts)?;
     let nothing = DeTable::new();
     let head = root.section("experiment")?.unwrap_or_else(|| Section::root(&document, &nothing));
-    head.refuse_keys_outside(&sections::EXPERIMENT)?;
+    head.refuse_keys_outside(&keys::SECTION)?;
     let screening = screening::parse(&root, &head, treatments, &targets)?;
     let conditions = match &screening {
         Some(screening) => screening.conditions(&targets),
@@ -81,11 +162,8 @@ pub fn parse(
             condition::together(&head, targets.len())?,
         )?,
     };
-    let default = |key: &str, zero: bool| -> Result<Duration, ConfigError> {
-        Ok(head.duration(key, zero)?.unwrap_or_else(|| sections::EXPERIMENT.default_duration(key)))
-    };
-    let warmup = default("warmup", true)?;
-    let duration = default("duration", false)?;
+    let warmup = head.get(&keys::warmup)?;
+    let duration = head.get(&keys::duration)?;
     let baseline = baseline(&head, &conditions)?;
     if let Some(screening) = &screening {
         screening.check_baseline(&head, &baseline)?;
@@ -100,7 +178,7 @@ pub fn parse(
         conditions.iter().map(|c| c.name.as_str()).filter(|name| *name != baseline).collect();
     // In a factorial design, factors without an effect show the noise.
     let is_factorial = screening.as_ref().is_some_and(|s| s.kind.is_factorial());
-    let aa = head.boolean("aa")?.unwrap_or(!is_factorial);
+    let aa = head.read(&keys::aa)?.unwrap_or(!is_factorial);
     let compared = match &screening {
         // Each effect is one of all cells, so none is noisier than another.
         Some(_) if is_factorial => 1,
@@ -121,25 +199,25 @@ pub fn parse(
     };
     let background = background::parse(&root, others)?;
     workloads.iter_mut().for_each(|workload| workload.axes.extend(axes.iter().cloned()));
-    let primary = head.name("primary")?;
+    let primary = head.read(&keys::primary)?;
     let commands = workloads.iter_mut().filter_map(|workload| workload.command.as_mut());
     commands.for_each(|command| {
         command.note_judged(primary.as_deref(), &rules.question.also_judge);
     });
     let experiment = Experiment {
-        name: head.name("name")?.unwrap_or_else(|| stem.to_owned()),
+        name: head.read(&keys::name)?.unwrap_or_else(|| stem.to_owned()),
         blocks,
         warmup,
         duration,
-        seed: head.whole_number("seed", 0..=u64::MAX)?,
+        seed: head.read(&keys::seed)?,
         baseline,
         aa,
-        burn_in: head.boolean("burn_in")?,
-        telemetry: default("telemetry", true)?,
+        burn_in: head.read(&keys::burn_in)?,
+        telemetry: head.get(&keys::telemetry)?,
         primary,
         hosts,
         rules,
-        sweep: size::kind(&head)?,
+        sweep: head.get(&keys::sweep)?,
         targets,
         workloads,
         background,
@@ -154,12 +232,13 @@ pub fn parse(
 
 /// Returns the baseline: the one that the file names, else the first condition.
 fn baseline(head: &Section<'_>, conditions: &[Condition]) -> Result<String, ConfigError> {
-    let Some(name) = head.name("baseline")? else { return Ok(conditions[0].name.clone()) };
+    let Some(name) = head.read(&keys::baseline)? else { return Ok(conditions[0].name.clone()) };
     let names: Vec<&str> = conditions.iter().map(|c| c.name.as_str()).collect();
     if names.contains(&name.as_str()) {
         return Ok(name);
     }
-    Err(head.error("baseline", format!("`{name}` is not a condition; {}", nearest(&name, &names))))
+    Err(head
+        .error(&keys::baseline, format!("`{name}` is not a condition; {}", nearest(&name, &names))))
 }
 
 #[derive(Debug, Clone, PartialEq)]

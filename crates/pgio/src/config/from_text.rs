@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use super::value::{
-    Access, Arrivals, Bytes, ConnectString, Decimal, DeviceTest, DeviceTests, EngineName, Kind,
-    MAX_DURATION, Skew, TableModel, TablePortion,
+    Bytes, ConnectString, Decimal, DeviceTest, DeviceTests, Kind, MAX_DURATION, TablePortion,
 };
 use pgio_results::units::{self, BLOCK_BYTES, Filler, Scale};
 
@@ -111,27 +110,6 @@ fn whole_blocks(bytes: u64) -> Option<u64> {
     bytes.is_multiple_of(BLOCK_BYTES).then_some(bytes / BLOCK_BYTES)
 }
 
-impl Value for Skew {
-    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
-        match text {
-            "uniform" => Ok(Self::Uniform),
-            "zipf" => Ok(Self::Zipf),
-            "gaussian" => Ok(Self::Gaussian),
-            _ => Err(must_be(kind, text)),
-        }
-    }
-}
-
-impl Value for TableModel {
-    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
-        match text {
-            "many" => Ok(Self::Many),
-            "single" => Ok(Self::Single),
-            _ => Err(must_be(kind, text)),
-        }
-    }
-}
-
 impl Value for DeviceTests {
     fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
         let one = DeviceTest::ALL.into_iter().find(|test| test.name() == text);
@@ -166,39 +144,16 @@ impl Value for bool {
     }
 }
 
-impl Value for Access {
-    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
-        match text {
-            "index" => Ok(Self::Index),
-            "bitmap" => Ok(Self::Bitmap),
-            _ => Err(must_be(kind, text)),
-        }
-    }
-}
-
 impl Value for Filler {
     fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
         Self::named(text).ok_or_else(|| must_be(kind, text))
     }
 }
 
-impl Value for EngineName {
-    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
-        let named = [Self::Server, Self::Client].into_iter().find(|e| e.name() == text);
-        named.ok_or_else(|| must_be(kind, text))
-    }
-}
-
-impl Value for Arrivals {
-    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
-        let named = [Self::Fixed, Self::Poisson].into_iter().find(|a| a.name() == text);
-        named.ok_or_else(|| must_be(kind, text))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Access;
 
     #[test]
     fn whole_numbers_are_checked_against_the_range() {

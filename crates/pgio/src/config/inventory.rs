@@ -10,7 +10,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::sections;
+use super::experiment::{hosts, target};
 use super::value::ConfigError;
 
 /// Sections that may have an inventory.
@@ -73,11 +73,11 @@ fn read_inventory<'a>(
     let (mut lines, mut keys) = (Vec::new(), Vec::new());
     // Sections of single nodes may stand beside the inventory's. A key may be a table as well.
     let keys_of_node = match source.section {
-        "hosts" => sections::HOST.names(),
-        _ => sections::TARGET.names(),
+        "hosts" => hosts::keys::SECTION,
+        _ => target::keys::SECTION,
     };
     let own = table.iter().filter(|(key, value)| {
-        value.get_ref().as_table().is_none() || keys_of_node.contains(&key.get_ref().as_ref())
+        value.get_ref().as_table().is_none() || keys_of_node.has(key.get_ref().as_ref())
     });
     for (key, value) in own {
         let name = key.get_ref().as_ref();

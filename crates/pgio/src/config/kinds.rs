@@ -52,14 +52,13 @@ const PLAIN: WorkloadDef = WorkloadDef {
 };
 
 /// Keys of every workload: pgio measures a window after a warm-up.
-const WINDOW: &[&str] = &["run_time", "warmup"];
+const WINDOW: &[&str] = names! { run_time warmup };
 /// The key of the workloads that run on either engine, beside the keys of the client's engine.
-const ENGINE: &[&str] = &["engine"];
+const ENGINE: &[&str] = names! { engine };
 /// Keys that only the client-side engine supports.
-pub(super) const CLIENT: &[&str] = &["pipeline", "rate", "arrivals", "client_threads"];
+pub(super) const CLIENT: &[&str] = names! { pipeline rate arrivals client_threads };
 /// Keys of the rows of a data set, which its load and its work must agree on.
-pub(super) const ROWS: &[&str] =
-    &["filler", "filler_width", "fillfactor", "unlogged", "scan_scale", "seed"];
+pub(super) const ROWS: &[&str] = names! { filler filler_width fillfactor unlogged scan_scale seed };
 
 macro_rules! workload_kinds {
     ($($(#[$doc:meta])* $kind:ident: $def:expr;)*) => {
@@ -102,7 +101,7 @@ workload_kinds! {
             WINDOW,
             ENGINE,
             CLIENT,
-            &["sessions", "rows_per_transaction", "payload", "transactions", "index", "seed"],
+            names! { sessions rows_per_transaction payload transactions index seed },
         ],
         in_conf: true,
         sessions: Sessions::Key,
@@ -115,7 +114,7 @@ workload_kinds! {
         name: "device",
         keys: &[
             WINDOW,
-            &["path", "test", "size", "block_size", "depth", "destroy", "uuid", "seed"],
+            names! { path test size block_size depth destroy uuid seed },
         ],
         tests_device: true,
         reset: "its file or device is written once in full, if writing is allowed",
@@ -124,7 +123,7 @@ workload_kinds! {
     /// A program of the user's.
     Command: WorkloadDef {
         name: "command",
-        keys: &[WINDOW, &["sessions", "seed"]],
+        keys: &[WINDOW, names! { sessions seed }],
         program: true,
         sessions: Sessions::Key,
         reset: "its setup command runs, if any, in a new schema if it names one",
@@ -175,15 +174,15 @@ pub enum Use {
 }
 
 /// Keys that find the server.
-pub const CONNECT: &[&str] = &["dbname", "connect_string"];
+pub const CONNECT: &[&str] = names! { dbname connect_string };
 
 /// Keys that describe the data set, and how it is loaded.
 pub const LOAD: &[&[&str]] =
-    &[&["num_schemas", "num_threads", "scale", "create_base_table", "tablespace"], ROWS];
+    &[names! { num_schemas num_threads scale create_base_table tablespace }, ROWS];
 
 /// Keys that a run takes from the loaded data set unless they are given.
 pub const AS_LOADED: &[&str] =
-    &["num_schemas", "scale", "filler", "filler_width", "fillfactor", "unlogged", "scan_scale"];
+    names! { num_schemas scale filler filler_width fillfactor unlogged scan_scale };
 
 impl Use {
     /// All uses, in the order of the documentation.

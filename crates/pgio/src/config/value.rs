@@ -22,16 +22,7 @@ pub enum Access {
     Bitmap,
 }
 
-impl Access {
-    pub const NAMES: &'static [&'static str] = &["index", "bitmap"];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Index => "index",
-            Self::Bitmap => "bitmap",
-        }
-    }
-}
+choice! { Access: Index "index", Bitmap "bitmap" }
 
 /// The distribution of visits over the keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,9 +35,7 @@ pub enum Skew {
     Gaussian,
 }
 
-impl Skew {
-    pub const NAMES: &'static [&'static str] = &["uniform", "zipf", "gaussian"];
-}
+choice! { Skew: Uniform "uniform", Zipf "zipf", Gaussian "gaussian" }
 
 /// How sessions are assigned to tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,9 +46,7 @@ pub enum TableModel {
     Single,
 }
 
-impl TableModel {
-    pub const NAMES: &'static [&'static str] = &["many", "single"];
-}
+choice! { TableModel: Many "many", Single "single" }
 
 /// The engine that sends the statements of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,16 +57,7 @@ pub enum EngineName {
     Client,
 }
 
-impl EngineName {
-    pub const NAMES: &'static [&'static str] = &["server", "client"];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Client => "client",
-        }
-    }
-}
+choice! { EngineName: Server "server", Client "client" }
 
 /// The arrival process of an open loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -90,16 +68,7 @@ pub enum Arrivals {
     Poisson,
 }
 
-impl Arrivals {
-    pub const NAMES: &'static [&'static str] = &["fixed", "poisson"];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fixed => "fixed",
-            Self::Poisson => "poisson",
-        }
-    }
-}
+choice! { Arrivals: Fixed "fixed", Poisson "poisson" }
 
 /// A test of the workload `device`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -336,7 +305,7 @@ impl fmt::Display for Kind {
 pub(crate) const MAX_IDENTIFIER: usize = 63;
 
 /// Maximum length; pgio appends suffixes to a name, and the file system limits the result.
-const MAX_NAME_LENGTH: usize = 64;
+pub(super) const MAX_NAME_LENGTH: usize = 64;
 
 fn is_plain_in_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_-.".contains(c)

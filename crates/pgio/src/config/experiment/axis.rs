@@ -6,12 +6,21 @@
 //! fills the values in.
 
 use super::condition::{Condition, TreatmentSpec};
+use super::key::section;
 use super::limits;
 use super::section::Section;
-use crate::config::keys::{Key, Layer, Use};
-use crate::config::sections;
+use super::workload;
+use crate::config::keys::{Key, Layer, Use, names};
 use crate::config::value::{ConfigError, Kind, nearest};
 use pgio_results::units;
+
+section! { keys, "[[axis]]",
+    "An axis of a sweep over treatments. Any other key is a treatment in which {name} is replaced by the value.";
+    name: Parsed<String>("a word of a to z, digits and _", label) or "required", "name of the axis and of its placeholder";
+    unit: Parsed<String>("one line of text", label), "unit of its values";
+    values: Raw("an array of numbers or of strings") or "required", "values of the axis";
+    middle: Raw("one of the values") or "the first value", "value of this axis while other axes are varied";
+}
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct AxisSpec {
@@ -59,13 +68,13 @@ impl AxisValueSpec {
 }
 
 /// Keys that cannot be an axis: they make no curve and leave the trials incomparable.
-const NOT_SWEEPABLE: &[&str] = &["run_time", "warmup", "transactions", "seed"];
+const NOT_SWEEPABLE: &[&str] = names! { run_time warmup transactions seed };
 
 /// Parses a key of `[workload]` with a list of values.
 pub(super) fn parse_key(section: &Section<'_>, key: &'static Key) -> Result<AxisSpec, ConfigError> {
     let name = key.name;
     // The number of tables loaded in parallel does not change the data set.
-    if key.is_used_by(Use::Load) && name != "num_threads" && name != "seed" {
+    if key.is_used_by(Use::Load) && ![names::num_threads, names::seed].contains(&name) {
         return Err(section.error(
             name,
             "cannot be a list, because each value needs another data set; write a separate experiment for each value",
@@ -102,7 +111,7 @@ pub(super) fn parse_key(section: &Section<'_>, key: &'static Key) -> Result<Axis
 
 /// Applies `middle = { sessions = 4 }` of `[workload]`; the middle of other axes is their first value.
 pub(super) fn set_middle(section: &Section<'_>, axes: &mut [AxisSpec]) -> Result<(), ConfigError> {
-    let Some(middle) = section.section("middle")? else { return Ok(()) };
+    let Some(middle) = section.section(&workload::keys::middle)? else { return Ok(()) };
     for key in middle.keys() {
         let names: Vec<String> = axes.iter().map(|axis| axis.name.clone()).collect();
         let Some(axis) = axes.iter_mut().find(|axis| axis.name == key) else {
@@ -136,7 +145,7 @@ pub(super) fn parse(
         let axis = axis(&section, treatments)?;
         if axes.iter().any(|earlier| earlier.name == axis.name) {
             let message = format!("`{}` is the name of two axes", axis.name);
-            return Err(section.error("name", message));
+            return Err(section.error(&keys::name, message));
         }
         for condition in conditions {
             check_conflicts(&section, condition, &axes, &axis)?;
@@ -155,47 +164,48 @@ pub(super) fn parse(
 }
 
 fn axis(section: &Section<'_>, treatments: &[&str]) -> Result<AxisSpec, ConfigError> {
-    let Some(name) = section.name("name")? else {
+    let Some(name) = section.read(&keys::name)? else {
         return Err(section.header_error("has no name; write for example name = \"delay\""));
     };
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if !name.chars().all(is_word) || !name.starts_with(|c: char| c.is_ascii_lowercase()) {
         let message = "must be a word of a to z, digits and _, because {name} is its placeholder";
-        return Err(section.error("name", message));
+        return Err(section.error(&keys::name, message));
     }
     if Key::named(&name).is_some() {
         let message = format!("`{name}` is a workload key; write the list in [workload]");
-        return Err(section.error("name", message));
+        return Err(section.error(&keys::name, message));
     }
-    if !section.has("values") {
+    if !section.has(&keys::values) {
         return Err(section.header_error("has no values; write for example values = [0, 1, 5]"));
     }
     let value = |value: toml::Value| match &value {
         toml::Value::Integer(n) => Ok((Some(*n as f64), value)),
         toml::Value::Float(n) if n.is_finite() => Ok((Some(*n), value)),
         toml::Value::String(text) if !text.trim().is_empty() => Ok((None, value)),
-        _ => Err(section.error("values", "must be a list of numbers or of strings")),
+        _ => Err(section.error(&keys::values, "must be a list of numbers or of strings")),
     };
-    let items = section.items("values", limits::VALUES)?.into_iter().map(value);
+    let items = section.items(&keys::values, limits::VALUES)?.into_iter().map(value);
     let values = items
         .map(|item| item.map(|(at, value)| AxisValueSpec { value, at, layer: Layer::default() }))
         .collect::<Result<Vec<_>, _>>()?;
-    check_distinct(section, "values", &values)?;
+    check_distinct(section, &keys::values, &values)?;
     if values.iter().any(|v| v.at.is_some() != values[0].at.is_some()) {
-        return Err(section.error("values", "must be all numbers or all strings"));
+        return Err(section.error(&keys::values, "must be all numbers or all strings"));
     }
     let mut templates = Vec::new();
-    for key in section.keys().into_iter().filter(|key| !sections::AXIS.has(key)) {
+    for key in section.keys().into_iter().filter(|key| !keys::SECTION.has(key)) {
         if !treatments.contains(&key) {
-            let valid = [&sections::AXIS.names(), treatments].concat();
+            let valid = [keys::SECTION.names, treatments].concat();
             return Err(section.error(key, format!("is an unknown key; {}", nearest(key, &valid))));
         }
         let body = section.value(key)?;
         templates.push(TreatmentSpec { kind: key.to_owned(), body, line: section.line_of(key) });
     }
-    let mut axis = AxisSpec { name, unit: section.name("unit")?, values, middle: 0, templates };
-    if section.has("middle") {
-        axis.middle = index_of(section, "middle", &axis)?;
+    let mut axis =
+        AxisSpec { name, unit: section.read(&keys::unit)?, values, middle: 0, templates };
+    if section.has(&keys::middle) {
+        axis.middle = index_of(section, &keys::middle, &axis)?;
     }
     Ok(axis)
 }

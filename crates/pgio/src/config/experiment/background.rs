@@ -7,15 +7,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::condition::{AA_SUFFIX, Condition};
+use super::key::section;
 use super::rules::{Rules, Weave};
 use super::section::Section;
 use super::target::Target;
 use super::workload::{self, WorkloadSpec};
 use super::{command, limits};
+use crate::config::keys::names;
 use crate::config::kinds::WorkloadKind;
 use crate::config::resolve::resolve_mail;
-use crate::config::sections;
 use crate::config::value::{ConfigError, DeviceTests, nearest};
+
+section! { keys, "[[background]]",
+    "Work beside the judged workload, in named conditions. It takes the keys of a workload as well, runs as long as the trial, is not judged, and is not taken for foreign load.";
+    target: Parsed<String>("a NAME of [targets]", text) or "required",
+        "server that it works on; it may be a standby, for work that only reads";
+    standby: Parsed<String>("the name of a standby", text),
+        "standby of a private target, instead of its primary, for work that only reads; standby = true names it standby, standbys = 2 names them standby1 and standby2";
+    conditions: Texts("an array of condition names") or "required", "conditions in which it runs";
+}
 
 /// A program that reports only at its end runs longer than the trial by this much.
 const MARGIN: Duration = Duration::from_secs(2);
@@ -68,7 +78,7 @@ pub(super) fn parse(
         if all.iter().any(|earlier| earlier.work.name == *name) {
             let message =
                 format!("`{name}` is the name of two background workloads; use different names");
-            return Err(section.error("name", message));
+            return Err(section.error(&workload::keys::name, message));
         }
         let shares_table = |earlier: &&BackgroundSpec| {
             let all = [earlier, &background];
@@ -81,13 +91,13 @@ pub(super) fn parse(
                 "`commit` would share its table with `{}` on `{}`; use another target, or one with more sessions",
                 earlier.work.name, background.target
             );
-            return Err(section.error("kind", message));
+            return Err(section.error(&workload::keys::kind, message));
         }
         if let Some(other) = find_mail_sharer(&background, &all, others) {
             let message = format!(
                 "`mail` would remove messages of {other}, whose mail directories it shares; use another maildir or other recipients"
             );
-            return Err(section.error("kind", message));
+            return Err(section.error(&workload::keys::kind, message));
         }
         all.push(background);
     }
@@ -95,15 +105,16 @@ pub(super) fn parse(
 }
 
 fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpec, ConfigError> {
-    let own = sections::BACKGROUND.names();
-    let mut work = workload::workload(section, &own)?;
+    let mut work = workload::workload(section, keys::SECTION.names)?;
     let target = target(section, others.targets)?;
     let standby = standby(section, &target, others.targets)?;
     check_conditions(section, &work, others.conditions)?;
     let def = work.kind.def();
     // Only a program takes them; sessions work until they are stopped.
-    let times = ["run_time", "warmup"].into_iter().filter(|_| !def.program && !def.tests_device);
-    for key in ["transactions", "work_loop", "reset", "middle"].into_iter().chain(times) {
+    let times =
+        [names::run_time, names::warmup].into_iter().filter(|_| !def.program && !def.tests_device);
+    let (reset, middle) = (workload::keys::reset.name, workload::keys::middle.name);
+    for key in [names::transactions, names::work_loop, reset, middle].into_iter().chain(times) {
         if section.has(key) {
             let message = "does not apply: background work runs as long as the trial";
             return Err(section.error(key, message));
@@ -112,8 +123,8 @@ fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpe
     if let Some(axis) = work.axes.first() {
         return Err(section.error(&axis.name, "must be a single value for background work"));
     }
-    if matches!(work.layer.test, None | Some(DeviceTests::All)) && work.kind.uses("test") {
-        return Err(section.error("test", "must name one test for background work"));
+    if matches!(work.layer.test, None | Some(DeviceTests::All)) && work.kind.uses(names::test) {
+        return Err(section.error(names::test, "must name one test for background work"));
     }
     if others.rules.weave != Weave::Off {
         let message = "cannot run beside woven conditions, which share one window; remove weave";
@@ -130,7 +141,7 @@ fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpe
         let message = format!(
             "`commit` would share its table with the judged workload on `{target}`; use another target or slob"
         );
-        return Err(section.error("kind", message));
+        return Err(section.error(&workload::keys::kind, message));
     }
     work.layer.warmup.get_or_insert(Duration::ZERO);
     // Some programs count whole seconds.
@@ -188,16 +199,16 @@ fn target(
     section: &Section<'_>,
     targets: &BTreeMap<String, Target>,
 ) -> Result<String, ConfigError> {
-    let Some(name) = section.string("target")? else {
+    let Some(name) = section.read(&keys::target)? else {
         return Err(section.header_error("requires target = \"NAME\", the server that it works on"));
     };
-    if targets.contains_key(name) {
-        return Ok(name.to_owned());
+    if targets.contains_key(&name) {
+        return Ok(name);
     }
     let names: Vec<&str> = targets.keys().map(String::as_str).collect();
     let hint =
-        if names.is_empty() { format!("add [targets.{name}]") } else { nearest(name, &names) };
-    Err(section.error("target", format!("`{name}` is not a target; {hint}")))
+        if names.is_empty() { format!("add [targets.{name}]") } else { nearest(&name, &names) };
+    Err(section.error(&keys::target, format!("`{name}` is not a target; {hint}")))
 }
 
 fn standby(
@@ -205,24 +216,23 @@ fn standby(
     target: &str,
     targets: &BTreeMap<String, Target>,
 ) -> Result<Option<String>, ConfigError> {
-    const KEY: &str = "standby";
-    let Some(name) = section.string(KEY)? else { return Ok(None) };
+    let Some(name) = section.read(&keys::standby)? else { return Ok(None) };
     let Some(Target::Private(private)) = targets.get(target) else {
         let message = format!(
             "names a standby of a private server, but `{target}` is none; for a standby of yours add [targets.NAME] with its dsn and write target = \"NAME\""
         );
-        return Err(section.error(KEY, message));
+        return Err(section.error(&keys::standby, message));
     };
     let names: Vec<&str> = private.standbys.iter().map(|s| s.name.as_str()).collect();
-    if names.contains(&name) {
-        return Ok(Some(name.to_owned()));
+    if names.contains(&name.as_str()) {
+        return Ok(Some(name));
     }
     let hint = if names.is_empty() {
         format!("write standby = true in [targets.{target}]")
     } else {
-        nearest(name, &names)
+        nearest(&name, &names)
     };
-    Err(section.error(KEY, format!("`{name}` is not a standby of `{target}`; {hint}")))
+    Err(section.error(&keys::standby, format!("`{name}` is not a standby of `{target}`; {hint}")))
 }
 
 fn check_conditions(
@@ -239,7 +249,7 @@ fn check_conditions(
     match chosen.iter().find(|name| !names.contains(&name.as_str())) {
         Some(name) => {
             let message = format!("`{name}` is not a condition; {}", nearest(name, &names));
-            Err(section.error("conditions", message))
+            Err(section.error(&keys::conditions, message))
         }
         None => Ok(()),
     }

@@ -7,14 +7,35 @@
 //! Next: `config::command` for the resulting types.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use super::key::{Key, Takes, Texts, WithDefault, section};
 use super::limits;
 use super::section::{Document, Section};
 use crate::config::command::{CommandSpec, Line, MetricSpec, PLACEHOLDERS, PRESETS, Template};
-use crate::config::keys::Layer;
-use crate::config::sections::COMMAND;
+use crate::config::keys::{Layer, names};
 use crate::config::value::{ConfigError, MAX_IDENTIFIER, nearest};
 use pgio_results::units::exact_duration;
+
+section! { keys, "[workload] with kind = \"command\"",
+    "A program to run as the workload. Texts may contain placeholders in braces.";
+    preset: Parsed<String>("the name of a preset", text), "settings of a known benchmark; other keys override them";
+    run: Raw(LINE) or "required", "program to measure";
+    warm_up: Raw(LINE), "run before the window for the warm-up time";
+    setup: Raw(LINE), "run before each trial";
+    setup_once: Switch = false, "run setup before the first trial only";
+    setup_limit: Time(ABOVE_ZERO) = Duration::from_secs(3600), "maximum time for setup";
+    cleanup: Raw(LINE), "run after each trial";
+    host: Parsed<String>("local or a NAME of [hosts]", label) or "this machine", "machine that runs the command";
+    schema: Parsed<String>("a name", text), "schema to create for the command and to drop at the end";
+    env: Raw("a table of strings"), "environment variables";
+    parameters: Raw("a table of strings"), "user-defined placeholders";
+    time_limit: Time(ABOVE_ZERO) or "3 times run_time and warmup, and 1 min", "maximum time for run";
+    metric: Raw("[[workload.metric]]") or "required",
+        "metrics in the output; at least one, but background work needs none";
+}
+
+const LINE: &str = "a command line for sh, or an array of words";
 
 /// Name of the presets' file in errors, which only a bug in pgio can cause.
 const PRESETS_FILE: &str = "command-presets.toml";
@@ -25,11 +46,11 @@ pub(super) fn parse(section: &Section<'_>) -> Result<CommandSpec, ConfigError> {
     let presets = Section::root(&document, parsed.get_ref());
     // The section itself, then its preset, then the preset of that preset, and so on.
     let mut layers = vec![section.clone()];
-    while let Some(name) = layers[layers.len() - 1].string("preset")? {
-        let below = presets.section(name)?;
+    while let Some(name) = layers[layers.len() - 1].read(&keys::preset)? {
+        let below = presets.section(&name)?;
         let unknown = || {
-            let message = format!("`{name}` is not a preset; {}", nearest(name, &presets.keys()));
-            section.error("preset", message)
+            let message = format!("`{name}` is not a preset; {}", nearest(&name, &presets.keys()));
+            section.error(&keys::preset, message)
         };
         layers.push(below.ok_or_else(unknown)?);
     }
@@ -61,36 +82,34 @@ impl<'a> Layers<'a> {
         self.0.iter().find(|section| section.has(key))
     }
 
+    /// Reads the value that takes effect.
+    fn read<K: Takes>(&self, key: &Key<K>) -> Result<Option<K::Value>, ConfigError> {
+        self.find(key).map_or(Ok(None), |at| at.read(key))
+    }
+
+    fn get<K: Takes<Value: Clone>>(&self, key: &WithDefault<K>) -> Result<K::Value, ConfigError> {
+        self.find(key).unwrap_or(self.section()).get(key)
+    }
+
     fn spec(&self) -> Result<CommandSpec, ConfigError> {
         let section = self.section();
         let missing = "is missing; set run = [\"program\", \"argument\", …] or a preset";
-        let run = self.line("run")?.ok_or_else(|| section.error("run", missing))?;
-        let setup = self.line("setup")?;
-        let setup_once = match self.find("setup_once") {
-            Some(at) => at.boolean("setup_once")?.unwrap_or(false),
-            None => false,
-        };
-        if setup.is_none() && section.has("setup_once") {
-            return Err(section.error("setup_once", "requires setup"));
+        let run = self.line(&keys::run)?.ok_or_else(|| section.error(&keys::run, missing))?;
+        let setup = self.line(&keys::setup)?;
+        let setup_once = self.get(&keys::setup_once)?;
+        if setup.is_none() && section.has(&keys::setup_once) {
+            return Err(section.error(&keys::setup_once, "requires setup"));
         }
-        let duration = |key: &str| match self.find(key) {
-            Some(at) => at.duration(key, false),
-            None => Ok(None),
-        };
         Ok(CommandSpec {
-            preset: section.string("preset")?.map(str::to_owned),
-            warm_up: self.line("warm_up")?,
-            setup_limit: duration("setup_limit")?
-                .unwrap_or_else(|| COMMAND.default_duration("setup_limit")),
-            cleanup: self.line("cleanup")?,
-            host: match self.find("host") {
-                Some(at) => at.name("host")?,
-                None => None,
-            },
+            preset: section.read(&keys::preset)?,
+            warm_up: self.line(&keys::warm_up)?,
+            setup_limit: self.get(&keys::setup_limit)?,
+            cleanup: self.line(&keys::cleanup)?,
+            host: self.read(&keys::host)?,
             schema: self.schema()?,
             env: self.env()?,
             parameters: self.parameters()?,
-            time_limit: duration("time_limit")?,
+            time_limit: self.read(&keys::time_limit)?,
             metrics: self.metrics()?,
             run,
             setup,
@@ -106,7 +125,7 @@ impl<'a> Layers<'a> {
             toml::Value::String(text) => Ok(Some(Line::Shell(Template::new(text)))),
             _ => {
                 let wrong = "must be a list of words, [\"program\", \"argument\"], or a command line for sh";
-                let words = at.strings(key).ok().flatten();
+                let words = at.read_as(key, &Texts("")).ok().flatten();
                 let words = words.ok_or_else(|| at.error(key, wrong))?;
                 if words.first().is_some_and(|program| program.trim().is_empty()) {
                     return Err(at.error(key, "begins with an empty word instead of a program"));
@@ -118,8 +137,8 @@ impl<'a> Layers<'a> {
     }
 
     fn schema(&self) -> Result<Option<String>, ConfigError> {
-        let Some(at) = self.find("schema") else { return Ok(None) };
-        let Some(name) = at.string("schema")?.filter(|name| !name.is_empty()) else {
+        let Some(at) = self.find(&keys::schema) else { return Ok(None) };
+        let Some(name) = at.read(&keys::schema)?.filter(|name| !name.is_empty()) else {
             return Ok(None);
         };
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
@@ -127,18 +146,18 @@ impl<'a> Layers<'a> {
         if !begins || !name.chars().all(plain) || name.len() > MAX_IDENTIFIER {
             let message =
                 "must be a name of at most 63 letters a-z, digits and _, such as \"pgio_command\"";
-            return Err(at.error("schema", message));
+            return Err(at.error(&keys::schema, message));
         }
-        if name.starts_with("pg_") || matches!(name, "public" | "information_schema") {
+        if name.starts_with("pg_") || matches!(name.as_str(), "public" | "information_schema") {
             let message = "is a system schema; choose another name, because pgio creates and drops the schema";
-            return Err(at.error("schema", message));
+            return Err(at.error(&keys::schema, message));
         }
-        Ok(Some(name.to_owned()))
+        Ok(Some(name))
     }
 
     fn env(&self) -> Result<BTreeMap<String, Template>, ConfigError> {
-        let env = self.table("env")?;
-        let Some(at) = self.section().section("env")? else { return Ok(env) };
+        let env = self.table(&keys::env)?;
+        let Some(at) = self.section().section(&keys::env)? else { return Ok(env) };
         for name in at.keys() {
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
             if !name.chars().all(plain) || name.starts_with(|c: char| c.is_ascii_digit()) {
@@ -153,19 +172,19 @@ impl<'a> Layers<'a> {
     }
 
     fn parameters(&self) -> Result<BTreeMap<String, Template>, ConfigError> {
-        let parameters = self.table("parameters")?;
+        let parameters = self.table(&keys::parameters)?;
         for (name, value) in &parameters {
             let at = self.section();
             if PLACEHOLDERS.contains(&name.as_str()) {
                 let message = format!("`{name}` is a predefined placeholder; choose another name");
-                return Err(at.error("parameters", message));
+                return Err(at.error(&keys::parameters, message));
             }
             let unknown = value.placeholders().find(|name| !PLACEHOLDERS.contains(name));
             if let Some(unknown) = unknown {
                 let nearest = nearest(unknown, PLACEHOLDERS);
                 let message =
                     format!("`{name}` contains unknown placeholder {{{unknown}}}; {nearest}");
-                return Err(at.error("parameters", message));
+                return Err(at.error(&keys::parameters, message));
             }
         }
         Ok(parameters)
@@ -195,14 +214,17 @@ impl<'a> Layers<'a> {
         let mut all: Vec<MetricSpec> = Vec::new();
         for section in self.0.iter().rev() {
             let mut here: Vec<MetricSpec> = Vec::new();
-            for at in section.sections("metric")? {
+            for at in section.sections(&keys::metric)? {
                 let metric = limits::parse(&at)?;
                 if here.iter().any(|other| other.name == metric.name) {
                     let message = format!("`{}` is the name of two metrics", metric.name);
-                    return Err(at.error("name", message));
+                    return Err(at.error(&limits::keys::name, message));
                 }
                 if metric.primary && here.iter().any(|other| other.primary) {
-                    return Err(at.error("primary", "is set for two metrics; only one is judged"));
+                    return Err(at.error(
+                        &limits::keys::primary,
+                        "is set for two metrics; only one is judged",
+                    ));
                 }
                 here.push(metric);
             }
@@ -221,14 +243,14 @@ impl<'a> Layers<'a> {
         }
         let Some(judged) = all.iter().find(|metric| metric.primary) else {
             let message = "has no primary metric; write primary = true in one [[workload.metric]]";
-            return Err(section.error("metric", message));
+            return Err(section.error(&keys::metric, message));
         };
         if judged.optional {
             let message = format!(
                 "`{}` is the primary metric and cannot be optional; delete optional, or write primary = true in another metric",
                 judged.name
             );
-            return Err(section.error("metric", message));
+            return Err(section.error(&keys::metric, message));
         }
         all.sort_by_key(|metric| !metric.primary);
         Ok(all)
@@ -257,12 +279,12 @@ fn check_texts(section: &Section<'_>, spec: &CommandSpec) -> Result<BTreeSet<Str
     let empty = |name: &&&str| spec.parameters.get(**name).is_some_and(|v| v.text().is_empty());
     if let Some(name) = used.iter().find(empty) {
         let message = format!("`{name}` is missing; set parameters = {{ {name} = \"…\" }}");
-        return Err(section.error("parameters", message));
+        return Err(section.error(&keys::parameters, message));
     }
-    let own = section.section("parameters")?.map(|at| at.keys()).unwrap_or_default();
+    let own = section.section(&keys::parameters)?.map(|at| at.keys()).unwrap_or_default();
     if let Some(unused) = own.into_iter().find(|name| !used.contains(name)) {
         let message = format!("`{unused}` is unused; no text contains {{{unused}}}");
-        return Err(section.error("parameters", message));
+        return Err(section.error(&keys::parameters, message));
     }
     Ok(used.into_iter().map(str::to_owned).collect())
 }
@@ -271,7 +293,7 @@ fn check_texts(section: &Section<'_>, spec: &CommandSpec) -> Result<BTreeSet<Str
 pub(super) fn require_metric(section: &Section<'_>, spec: &CommandSpec) -> Result<(), ConfigError> {
     if spec.metrics.is_empty() {
         let message = "is missing; add at least one [[workload.metric]] with name, unit, better, and json or regex";
-        return Err(section.error("metric", message));
+        return Err(section.error(&keys::metric, message));
     }
     Ok(())
 }
@@ -286,13 +308,13 @@ pub(super) fn check_keys(
         section.error(key, format!("has no effect; the command does not contain {placeholder}"))
     };
     if layer.run_time.is_some() && !spec.uses_placeholder("seconds") {
-        return Err(unused("run_time", "{seconds}"));
+        return Err(unused(names::run_time, "{seconds}"));
     }
     if layer.sessions.is_some() && !spec.uses_placeholder("sessions") {
-        return Err(unused("sessions", "{sessions}"));
+        return Err(unused(names::sessions, "{sessions}"));
     }
     if layer.warmup.is_some_and(|warmup| !warmup.is_zero()) && !spec.warms_up() {
-        return Err(unused("warmup", "{warmup} and has no warm_up"));
+        return Err(unused(names::warmup, "{warmup} and has no warm_up"));
     }
     Ok(())
 }

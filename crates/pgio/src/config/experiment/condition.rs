@@ -7,14 +7,23 @@
 
 use std::collections::BTreeMap;
 
+use super::key::{Key, Parsed, Texts, section};
+use super::keys as head_keys;
 use super::limits;
 use super::section::Section;
 use super::target::{SINGLE_TARGET, Target};
 use super::workload::WorkloadSpec;
-use crate::config::keys::Key;
+use crate::config::keys::Key as WorkloadKey;
 use crate::config::kinds::Sessions;
-use crate::config::sections;
 use crate::config::value::{ConfigError, nearest};
+
+section! { keys, "[[condition]]",
+    "A variant of the environment that runs the same workload. Any other key is a treatment (table Treatments below).";
+    name: Parsed<String>("one line of text", label) or "required", "name of the condition in reports";
+    target: Parsed<String>("a NAME of [targets], or an array of them", text) or "the only target",
+        "server that the condition uses; several share one window: the condition is put in force on each, and rates are their sum";
+    sweep: Switch = true, "run the condition at every point of a sweep; false: only at the middle point";
+}
 
 /// Suffix of the A/A condition's name; the name of a condition must not end with it.
 pub const AA_SUFFIX: &str = " (A/A)";
@@ -59,7 +68,7 @@ pub(super) fn parse(
         let condition = condition(&section, treatments, targets, together)?;
         if conditions.iter().any(|earlier| earlier.name == condition.name) {
             let message = format!("`{}` is the name of two conditions", condition.name);
-            return Err(section.error("name", message));
+            return Err(section.error(&keys::name, message));
         }
         conditions.push(condition);
     }
@@ -78,22 +87,25 @@ fn condition(
 ) -> Result<Condition, ConfigError> {
     let mut on = parse_targets(section, targets, together)?.into_iter();
     Ok(Condition {
-        name: name(section)?,
+        name: name(section, &keys::name)?,
         target: on.next(),
         further_targets: on.collect(),
-        treatments: self::treatments(section, treatments, &sections::CONDITION.names())?,
-        sweep: section.boolean("sweep")?.unwrap_or(true),
+        treatments: self::treatments(section, treatments, keys::SECTION.names)?,
+        sweep: section.get(&keys::sweep)?,
     })
 }
 
 /// Reads a name that reports show as a condition's.
-pub(super) fn name(section: &Section<'_>) -> Result<String, ConfigError> {
-    let Some(name) = section.name("name")? else {
+pub(super) fn name(
+    section: &Section<'_>,
+    key: &Key<Parsed<String>>,
+) -> Result<String, ConfigError> {
+    let Some(name) = section.read(key)? else {
         return Err(section.header_error("has no name; write name = \"...\""));
     };
     if name.ends_with(AA_SUFFIX.trim_start()) {
         let message = "must not end with (A/A), which is the name of the condition that pgio adds";
-        return Err(section.error("name", message));
+        return Err(section.error(key, message));
     }
     Ok(name)
 }
@@ -141,7 +153,7 @@ fn split_list(kind: &str, body: toml::Value) -> Vec<toml::Value> {
 }
 
 fn unknown(key: &str, treatments: &[&str], own: &[&str]) -> String {
-    if key == "workload" || Key::named(key).is_some() {
+    if key == "workload" || WorkloadKey::named(key).is_some() {
         return "is not a treatment; conditions differ only in treatments, so write workload keys \
                 in [workload]"
             .to_owned();
@@ -156,18 +168,18 @@ pub(super) fn parse_targets(
     targets: &BTreeMap<String, Target>,
     together: bool,
 ) -> Result<Vec<String>, ConfigError> {
-    if section.is_list("target") {
+    if section.is_list(&keys::target) {
         return parse_list(section, targets);
     }
     let names: Vec<&str> = targets.keys().map(String::as_str).collect();
-    match (section.string("target")?, names.as_slice()) {
+    match (section.read(&keys::target)?, names.as_slice()) {
         (None, [] | [_]) => Ok(targets.keys().cloned().collect()),
         (None, _) if together => Ok(targets.keys().cloned().collect()),
         (None, _) => {
             let message = format!("has no target; set target to one of {}", names.join(", "));
             Err(section.header_error(message))
         }
-        (Some(name), _) => check_target(section, name, targets).map(|name| vec![name]),
+        (Some(name), _) => check_target(section, &name, targets).map(|name| vec![name]),
     }
 }
 
@@ -176,15 +188,15 @@ fn parse_list(
     targets: &BTreeMap<String, Target>,
 ) -> Result<Vec<String>, ConfigError> {
     let mut all: Vec<String> = Vec::new();
-    for name in section.strings("target")?.unwrap_or_default() {
+    for name in section.read_as(&keys::target, &Texts(""))?.unwrap_or_default() {
         let name = check_target(section, &name, targets)?;
         if all.contains(&name) {
-            return Err(section.error("target", format!("names `{name}` twice")));
+            return Err(section.error(&keys::target, format!("names `{name}` twice")));
         }
         all.push(name);
     }
     if all.is_empty() {
-        Err(section.error("target", "names no target; name one, or remove target"))
+        Err(section.error(&keys::target, "names no target; name one, or remove target"))
     } else {
         Ok(all)
     }
@@ -201,17 +213,17 @@ fn check_target(
         [] | [SINGLE_TARGET] => format!("`{name}` is not a target; add [targets.{name}]"),
         _ => format!("`{name}` is not a target; {}", nearest(name, &names)),
     };
-    Err(section.error("target", message))
+    Err(section.error(&keys::target, message))
 }
 
 /// Returns whether conditions that name no target run on all of them in one window.
 pub(super) fn together(head: &Section<'_>, targets: usize) -> Result<bool, ConfigError> {
-    match (head.boolean("together")?, targets) {
+    match (head.read(&head_keys::together)?, targets) {
         (Some(true), 0 | 1) => {
             let message = "requires several targets; add [targets.NAME] sections";
-            Err(head.error("together", message))
+            Err(head.error(&head_keys::together, message))
         }
-        (asked, _) => Ok(asked.unwrap_or(false)),
+        (_, _) => head.get(&head_keys::together),
     }
 }
 

@@ -5,10 +5,21 @@
 //! named after. Next: [`super::screening`] combines factors into conditions.
 
 use super::condition::{self, TreatmentSpec};
+use super::key::section;
 use super::limits;
 use super::section::Section;
-use crate::config::sections;
 use crate::config::value::ConfigError;
+
+section! { keys, "[[factor]]",
+    "Something that is either low or high, in place of conditions: the design makes the conditions from all factors. `low` is the present state.";
+    name: Parsed<String>("one line of text", label) or "required", "name of the factor in reports";
+    low: Raw("a table of treatments") or "required without setting",
+        "treatments of the low level; {} changes nothing";
+    high: Raw("a table of treatments") or "required without setting",
+        "treatments of the high level; {} changes nothing";
+    setting: Raw("an array of two values"),
+        "low and high value of the PostgreSQL setting that the factor is named after; replaces low and high";
+}
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct FactorSpec {
@@ -33,7 +44,7 @@ pub(super) fn parse(
         let factor = factor(&section, treatments)?;
         if factors.iter().any(|earlier| earlier.name == factor.name) {
             let message = format!("`{}` is the name of two factors", factor.name);
-            return Err(section.error("name", message));
+            return Err(section.error(&keys::name, message));
         }
         for earlier in &factors {
             if let Some(setting) = common_setting(earlier, &factor) {
@@ -50,20 +61,20 @@ pub(super) fn parse(
 }
 
 fn factor(section: &Section<'_>, treatments: &[&str]) -> Result<FactorSpec, ConfigError> {
-    section.refuse_keys_outside(&sections::FACTOR)?;
-    let name = condition::name(section)?;
-    let (low, high) = if section.has("setting") {
+    section.refuse_keys_outside(&keys::SECTION)?;
+    let name = condition::name(section, &keys::name)?;
+    let (low, high) = if section.has(&keys::setting) {
         setting(section, &name)?
     } else {
-        (level(section, "low", treatments)?, level(section, "high", treatments)?)
+        (level(section, &keys::low, treatments)?, level(section, &keys::high, treatments)?)
     };
     let bodies = |specs: &[TreatmentSpec]| -> Vec<(String, toml::Value)> {
         specs.iter().map(|spec| (spec.kind.clone(), spec.body.clone())).collect()
     };
     if bodies(&low) == bodies(&high) {
-        let key = if section.has("setting") { "setting" } else { "high" };
+        let key = if section.has(&keys::setting) { keys::setting } else { keys::high };
         let message = "has the same level twice; write two different levels";
-        return Err(section.error(key, message));
+        return Err(section.error(&key, message));
     }
     Ok(FactorSpec { name, low, high, line: section.line() })
 }
@@ -73,24 +84,25 @@ fn setting(
     section: &Section<'_>,
     name: &str,
 ) -> Result<(Vec<TreatmentSpec>, Vec<TreatmentSpec>), ConfigError> {
-    if let Some(other) = ["low", "high"].into_iter().find(|key| section.has(key)) {
+    if let Some(other) = [keys::low.name, keys::high.name].into_iter().find(|key| section.has(key))
+    {
         let message = format!("conflicts with {other}; keep either setting or low and high");
-        return Err(section.error("setting", message));
+        return Err(section.error(&keys::setting, message));
     }
     let example = "write the present and the other value, such as setting = [0, 100]";
-    let values = if section.is_list("setting") {
-        section.items("setting", limits::VALUES)?
+    let values = if section.is_list(&keys::setting) {
+        section.items(&keys::setting, limits::VALUES)?
     } else {
-        return Err(section.error("setting", format!("is not a list; {example}")));
+        return Err(section.error(&keys::setting, format!("is not a list; {example}")));
     };
     let [low, high] = <[toml::Value; 2]>::try_from(values).map_err(|values| {
         let count = match values.len() {
             1 => "one level".to_owned(),
             n => format!("{n} levels"),
         };
-        section.error("setting", format!("has {count} instead of two; {example}"))
+        section.error(&keys::setting, format!("has {count} instead of two; {example}"))
     })?;
-    let line = section.line_of("setting");
+    let line = section.line_of(&keys::setting);
     let spec = |value: toml::Value| {
         let body = toml::Value::Table([(name.to_owned(), value)].into_iter().collect());
         vec![TreatmentSpec { kind: POSTGRES.to_owned(), body, line }]

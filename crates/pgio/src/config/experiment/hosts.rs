@@ -8,13 +8,34 @@ use std::path::{self, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::key::{Key, Parsed, section};
 use super::limits;
 use super::section::Section;
 use crate::config::drivers::{
     DriverEngine, DriverSpec, MAX_DRIVERS, Named, Spread, parse_cpu, parse_engine,
 };
-use crate::config::sections;
 use crate::config::value::{self, ConfigError, nearest};
+
+section! { keys, "[hosts.NAME]",
+    "A machine that pgio observes or that a condition changes. `local` is always this machine. [hosts] may have an `inventory`, as [targets] may; `ssh` is then \"{name}\" unless set.";
+    ssh: Parsed<String>("a destination such as postgres@db1", destination) or "this machine", "destination for ssh";
+    ssh_config: Parsed<PathBuf>("a path", |text| Ok(text.into())) or "~/.ssh/config", "configuration file for ssh";
+}
+
+section! { driver_keys, "[drivers]",
+    "Several processes that generate the load together. Without it, pgio alone does.";
+    engine: Parsed<Named>("local:N, slurm:N, kubernetes:N, run:COMMAND or run:N:COMMAND", parse_engine) or "none; --drivers",
+        "what starts the N drivers; COMMAND contains {drive}, the driver's command, and may contain {n}";
+    count: Whole<u32>(1..=MAX_DRIVERS), "number of drivers if the engine is run:COMMAND";
+    spread: Parsed<Spread>("sessions or target", spread_named) or "sessions",
+        "what is divided among the drivers: sessions gives each a range of every server's sessions; target gives each server drivers of its own";
+    image: Parsed<String>("the name of an image", text) or "none; --image",
+        "container image for Kubernetes drivers; it must contain the same program file";
+    cpu: Parsed<String>("a number of cores, or of thousandths of one with m", parse_cpu) or "1",
+        "CPU that each driver pod requests, such as \"500m\"";
+    listen: Parsed<SocketAddr>("ADDRESS:PORT", listen_address) or "a free port on all addresses, for local drivers on the loopback",
+        "where pgio listens for its drivers";
+}
 
 /// The name of this machine in files and results.
 const THIS_MACHINE: &str = "local";
@@ -51,7 +72,7 @@ pub(super) fn parse(root: &Section<'_>) -> Result<BTreeMap<String, HostSpec>, Co
         if name == THIS_MACHINE && spec.ssh.is_some() {
             let message =
                 "cannot be set for `local`, which is always this machine; use another name";
-            return Err(section.error("ssh", message));
+            return Err(section.error(&keys::ssh, message));
         }
         specs.insert(name.to_owned(), spec);
     }
@@ -77,39 +98,39 @@ fn refuse_two_local(
 }
 
 fn host(section: &Section<'_>) -> Result<HostSpec, ConfigError> {
-    section.refuse_keys_outside(&sections::HOST)?;
-    let ssh = section.string("ssh")?;
-    if let Some(destination) = ssh
-        && (destination.is_empty()
-            || destination.contains(|c: char| c.is_whitespace() || c.is_control()))
-    {
+    section.refuse_keys_outside(&keys::SECTION)?;
+    let (ssh, ssh_config) = (section.read(&keys::ssh)?, section.read(&keys::ssh_config)?);
+    if ssh.is_none() && ssh_config.is_some() {
+        return Err(section.error(&keys::ssh_config, "requires ssh = \"user@host\""));
+    }
+    Ok(HostSpec { ssh, ssh_config })
+}
+
+fn destination(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
         let message = "must be one word, such as \"postgres@db1\"; write ports and keys in \
                        ~/.ssh/config or in ssh_config";
-        return Err(section.error("ssh", message));
+        return Err(message.to_owned());
     }
-    let ssh_config = section.string("ssh_config")?;
-    if ssh.is_none() && ssh_config.is_some() {
-        return Err(section.error("ssh_config", "requires ssh = \"user@host\""));
-    }
-    Ok(HostSpec { ssh: ssh.map(str::to_owned), ssh_config: ssh_config.map(PathBuf::from) })
+    Ok(text.to_owned())
 }
 
 /// Reads a key whose value is the name of a host.
 pub(super) fn named(
     section: &Section<'_>,
-    key: &str,
+    key: &Key<Parsed<String>>,
     hosts: &BTreeMap<String, HostSpec>,
 ) -> Result<Option<String>, ConfigError> {
-    let Some(name) = section.string(key)? else { return Ok(None) };
-    if name == THIS_MACHINE || hosts.contains_key(name) {
-        return Ok(Some(name.to_owned()));
+    let Some(name) = section.read(key)? else { return Ok(None) };
+    if name == THIS_MACHINE || hosts.contains_key(&name) {
+        return Ok(Some(name));
     }
     let names: Vec<&str> = hosts.keys().map(String::as_str).collect();
     Err(section.error(
         key,
         match names.as_slice() {
             [] => format!("`{name}` is not a host; add [hosts.{name}] with ssh = \"user@host\""),
-            _ => format!("`{name}` is not a host; {}", nearest(name, &names)),
+            _ => format!("`{name}` is not a host; {}", nearest(&name, &names)),
         },
     ))
 }
@@ -173,29 +194,25 @@ impl DriverKeys {
 
 pub(super) fn parse_drivers(root: &Section<'_>) -> Result<DriverKeys, ConfigError> {
     let Some(section) = root.section("drivers")? else { return Ok(DriverKeys::default()) };
-    section.refuse_keys_outside(&sections::DRIVERS)?;
-    let mut keys = DriverKeys::default();
-    if let Some(text) = section.string("engine")? {
-        keys.engine = Some(parse_engine(text).map_err(|why| section.error("engine", why))?);
-    }
-    if let Some(count) = section.whole_number("count", 1..=u64::from(MAX_DRIVERS))? {
-        keys.count = u32::try_from(count).ok();
-    }
-    if let Some(text) = section.string("spread")? {
-        let named = Spread::ALL.iter().find(|(name, _)| *name == text);
-        let why = || format!("`{text}` is not a way to spread the work; write sessions or target");
-        keys.spread = Some(named.ok_or_else(|| section.error("spread", why()))?.1);
-    }
-    keys.image = section.string("image")?.map(str::to_owned);
-    if let Some(text) = section.string("cpu")? {
-        keys.cpu = Some(parse_cpu(text).map_err(|why| section.error("cpu", why))?);
-    }
-    if let Some(text) = section.string("listen")? {
-        let address = text.parse();
-        let why = || format!("`{text}` is not ADDRESS:PORT, such as 10.0.0.1:7432");
-        keys.listen = Some(address.map_err(|_| section.error("listen", why()))?);
-    }
-    Ok(keys)
+    section.refuse_keys_outside(&driver_keys::SECTION)?;
+    Ok(DriverKeys {
+        engine: section.read(&driver_keys::engine)?,
+        count: section.read(&driver_keys::count)?,
+        spread: section.read(&driver_keys::spread)?,
+        image: section.read(&driver_keys::image)?,
+        cpu: section.read(&driver_keys::cpu)?,
+        listen: section.read(&driver_keys::listen)?,
+    })
+}
+
+fn spread_named(text: &str) -> Result<Spread, String> {
+    let named = Spread::ALL.iter().find(|(name, _)| *name == text).map(|(_, spread)| *spread);
+    let why = || format!("`{text}` is not a way to spread the work; write sessions or target");
+    named.ok_or_else(why)
+}
+
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("`{text}` is not ADDRESS:PORT, such as 10.0.0.1:7432"))
 }
 
 #[cfg(test)]

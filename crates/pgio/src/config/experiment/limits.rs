@@ -7,12 +7,12 @@
 use benchmath::factorial::MAX_FACTORS;
 use regex_lite::RegexBuilder;
 
+use super::key::{Key, Parsed, Texts, section};
 use super::section::Section;
 use crate::config::command::{
     Better, Combine, Extractor, MatchChoice, MetricSpec, OutputSource, Template,
 };
-use crate::config::sections;
-use crate::config::value::{ConfigError, nearest};
+use crate::config::value::ConfigError;
 
 /// A limit as shown in docs/KEYS.md.
 #[derive(Debug, Clone, Copy)]
@@ -22,8 +22,8 @@ pub struct LimitDef {
 }
 
 pub const FILE_BYTES: u64 = 1 << 20;
-pub(super) const BLOCKS: u64 = 10_000;
-pub(super) const REPEATS: u64 = 100;
+pub(super) const BLOCKS: u32 = 10_000;
+pub(super) const REPEATS: u32 = 100;
 pub(super) const CONDITIONS: usize = 200;
 pub(super) const TREATMENTS: usize = 50;
 pub(super) const WORKLOADS: usize = 50;
@@ -40,8 +40,6 @@ pub(super) const TRIALS: u64 = 100_000;
 
 pub const LIMITS: &[LimitDef] = &[
     LimitDef { what: "size of an experiment file or pgio.conf in bytes", most: FILE_BYTES },
-    LimitDef { what: "`blocks`, `max_blocks`", most: BLOCKS },
-    LimitDef { what: "`repeats` of an invalid trial", most: REPEATS },
     LimitDef { what: "`[[condition]]`", most: CONDITIONS as u64 },
     LimitDef { what: "treatments of a condition", most: TREATMENTS as u64 },
     LimitDef { what: "`[[workload]]`", most: WORKLOADS as u64 },
@@ -52,59 +50,75 @@ pub const LIMITS: &[LimitDef] = &[
     LimitDef { what: "values of an axis", most: VALUES as u64 },
     LimitDef { what: "`[[factor]]`", most: FACTORS as u64 },
     LimitDef { what: "cells of a design, regardless of `cells_limit`", most: CONDITIONS as u64 },
-    LimitDef { what: "`cells_limit`: conditions at points of a workload", most: CELLS },
     LimitDef {
         what: "trials of a workload: its cells times the maximum number of blocks",
         most: TRIALS,
     },
 ];
 
+section! { keys, "[[workload.metric]]",
+    "A number in a command's output: where to find it and what it means.";
+    name: Parsed<String>("a word of a to z, digits and _", label) or "required", "name of the metric";
+    unit: Parsed<String>("one line of text", label) or "required", "unit of the metric";
+    better: OneOf<Better>(Better::ALL) or "required", "direction of improvement";
+    json: Raw("a JSON pointer, or several"), "location of the number in JSON; set either json or regex";
+    regex: Parsed<String>("a regular expression", text), "pattern whose first group, or whole match, is the number";
+    take: OneOf<MatchChoice>(MatchChoice::ALL) = MatchChoice::Last,
+        "how several matches of regex are combined";
+    skip: Whole<u64>(0..=u32::MAX as u64) = 0, "number of matches of regex to skip at the start";
+    from: OneOf<OutputSource>(STREAMS) = OutputSource::Stdout, "stream to search";
+    file: Parsed<String>("a path", text), "file to search instead of a stream";
+    scale: Raw("a number above 0") or "1", "factor that converts the number to unit";
+    primary: Switch or "true for the only metric",
+        "whether this metric is judged; of several metrics, one must be";
+    optional: Switch = false,
+        "whether the number may be missing; ignored for a metric that primary or also_judge of [experiment] names";
+    combine: OneOf<Combine>(Combine::ALL),
+        "how the values of several drivers are combined; without it, several drivers report no such metric";
+}
+
+const STREAMS: &[(&str, OutputSource)] =
+    &[("stdout", OutputSource::Stdout), ("stderr", OutputSource::Stderr)];
+
 pub(super) fn parse(section: &Section<'_>) -> Result<MetricSpec, ConfigError> {
-    section.refuse_keys_outside(&sections::METRIC)?;
-    let name = required(section, "name", "\"transactions_per_second\"")?;
+    section.refuse_keys_outside(&keys::SECTION)?;
+    let name = required(section, &keys::name, "\"transactions_per_second\"")?;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(plain) {
-        return Err(section.error("name", "must consist of letters a-z, digits and _"));
+        return Err(section.error(&keys::name, "must consist of letters a-z, digits and _"));
     }
     Ok(MetricSpec {
         name,
-        unit: required(section, "unit", "\"s\", \"bytes/s\" or \"transactions/s\"")?,
-        better: one_of(section, "better", Better::ALL)?
-            .ok_or_else(|| section.error("better", "is missing; set higher, lower or neither"))?,
+        unit: required(section, &keys::unit, "\"s\", \"bytes/s\" or \"transactions/s\"")?,
+        better: section.read(&keys::better)?.ok_or_else(|| {
+            section.error(&keys::better, "is missing; set higher, lower or neither")
+        })?,
         extractor: extractor(section)?,
         source: source(section)?,
         scale: scale(section)?,
-        primary: section.boolean("primary")?.unwrap_or(false),
+        primary: section.read(&keys::primary)?.unwrap_or(false),
         named_primary: false,
-        optional: section.boolean("optional")?.unwrap_or(false),
-        combine: one_of(section, "combine", Combine::ALL)?,
+        optional: section.get(&keys::optional)?,
+        combine: section.read(&keys::combine)?,
     })
 }
 
-fn required(section: &Section<'_>, key: &str, example: &str) -> Result<String, ConfigError> {
-    section
-        .name(key)?
-        .ok_or_else(|| section.error(key, format!("is missing; set {key} = {example}")))
-}
-
-fn one_of<T: Copy>(
+fn required(
     section: &Section<'_>,
-    key: &str,
-    all: &[(&str, T)],
-) -> Result<Option<T>, ConfigError> {
-    let Some(text) = section.string(key)? else { return Ok(None) };
-    let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-    match all.iter().find(|(name, _)| *name == text) {
-        Some((_, value)) => Ok(Some(*value)),
-        None => Err(section.error(key, format!("cannot be `{text}`; {}", nearest(text, &names)))),
-    }
+    key: &Key<Parsed<String>>,
+    example: &str,
+) -> Result<String, ConfigError> {
+    let missing = || section.error(key, format!("is missing; set {} = {example}", key.name));
+    section.read(key)?.ok_or_else(missing)
 }
 
 fn extractor(section: &Section<'_>) -> Result<Extractor, ConfigError> {
-    match (section.has("json"), section.has("regex")) {
-        (true, true) => Err(section.error("regex", "conflicts with json; keep only one of them")),
+    match (section.has(&keys::json), section.has(&keys::regex)) {
+        (true, true) => {
+            Err(section.error(&keys::regex, "conflicts with json; keep only one of them"))
+        }
         (false, false) => Err(section.error(
-            "regex",
+            &keys::regex,
             "and json are missing; set for example regex = \"tps = ([0-9.]+)\" or json = \"/a/b\"",
         )),
         (false, true) => regex(section),
@@ -113,21 +127,23 @@ fn extractor(section: &Section<'_>) -> Result<Extractor, ConfigError> {
 }
 
 fn json(section: &Section<'_>) -> Result<Extractor, ConfigError> {
-    if let Some(key) = ["take", "skip"].into_iter().find(|key| section.has(key)) {
+    if let Some(key) =
+        [keys::take.key.name, keys::skip.key.name].into_iter().find(|key| section.has(key))
+    {
         return Err(section.error(key, "requires regex"));
     }
-    let pointers = match section.value("json")? {
+    let pointers = match section.value(&keys::json)? {
         toml::Value::String(pointer) => vec![pointer],
-        _ => section.strings("json").ok().flatten().unwrap_or_default(),
+        _ => section.read_as(&keys::json, &Texts("")).ok().flatten().unwrap_or_default(),
     };
     if pointers.is_empty() {
         let message =
             "must be a pointer such as \"/jobs/0/read/iops\", or a list of pointers to add up";
-        return Err(section.error("json", message));
+        return Err(section.error(&keys::json, message));
     }
     match pointers.iter().find(|p| !p.is_empty() && !p.starts_with('/')) {
         Some(pointer) => Err(section.error(
-            "json",
+            &keys::json,
             format!("`{pointer}` is not a JSON pointer, because it does not begin with `/`"),
         )),
         None => Ok(Extractor::Json(pointers)),
@@ -135,43 +151,42 @@ fn json(section: &Section<'_>) -> Result<Extractor, ConfigError> {
 }
 
 fn regex(section: &Section<'_>) -> Result<Extractor, ConfigError> {
-    let pattern = section.string("regex")?.unwrap_or_default().to_owned();
+    let pattern = section.read(&keys::regex)?.unwrap_or_default();
     if let Err(error) = RegexBuilder::new(&pattern).multi_line(true).build() {
-        return Err(section.error("regex", format!("is not a valid regular expression: {error}")));
+        return Err(
+            section.error(&keys::regex, format!("is not a valid regular expression: {error}"))
+        );
     }
     Ok(Extractor::Regex {
         pattern,
-        take: one_of(section, "take", MatchChoice::ALL)?.unwrap_or(MatchChoice::Last),
-        skip: section.whole_number("skip", 0..=u64::from(u32::MAX))?.unwrap_or(0),
+        take: section.get(&keys::take)?,
+        skip: section.get(&keys::skip)?,
     })
 }
 
 fn source(section: &Section<'_>) -> Result<OutputSource, ConfigError> {
-    const STREAMS: &[(&str, bool)] = &[("stdout", true), ("stderr", false)];
-    match (section.string("file")?, one_of(section, "from", STREAMS)?) {
-        (Some(_), Some(_)) => {
-            Err(section.error("from", "conflicts with file; keep only one of them"))
+    let (file, stream) = (section.read(&keys::file)?, section.get(&keys::from)?);
+    match file {
+        None => Ok(stream),
+        Some(_) if section.has(&keys::from) => {
+            Err(section.error(&keys::from, "conflicts with file; keep only one of them"))
         }
-        (Some(""), None) => Err(section.error("file", "is empty")),
-        (Some(path), None) => Ok(OutputSource::File(Template::new(path))),
-        (None, Some(false)) => Ok(OutputSource::Stderr),
-        (None, _) => Ok(OutputSource::Stdout),
+        Some(path) if path.is_empty() => Err(section.error(&keys::file, "is empty")),
+        Some(path) => Ok(OutputSource::File(Template::new(path))),
     }
 }
 
 fn scale(section: &Section<'_>) -> Result<f64, ConfigError> {
-    if !section.has("scale") {
-        return Ok(1.0);
-    }
-    let scale = match section.value("scale")? {
-        toml::Value::Float(scale) => scale,
-        toml::Value::Integer(scale) => scale as f64,
-        _ => f64::NAN,
+    let scale = match section.read(&keys::scale)? {
+        None => 1.0,
+        Some(toml::Value::Float(scale)) => scale,
+        Some(toml::Value::Integer(scale)) => scale as f64,
+        Some(_) => f64::NAN,
     };
     if scale.is_finite() && scale > 0.0 {
         Ok(scale)
     } else {
-        Err(section.error("scale", "must be a number above 0, such as 0.001"))
+        Err(section.error(&keys::scale, "must be a number above 0, such as 0.001"))
     }
 }
 

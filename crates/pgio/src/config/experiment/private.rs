@@ -7,17 +7,28 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::key::{Whole, section};
 use super::limits;
 use super::section::Section;
-use crate::config::sections;
+use super::target::keys as target;
 use crate::config::value::{ConfigError, nearest};
 
 /// The oldest supported major version of PostgreSQL.
-const OLDEST_MAJOR: u64 = 13;
+pub(super) const OLDEST_MAJOR: u32 = 13;
 
-/// Keys that are valid with `private = true` only.
-pub(super) const KEYS: [&str; 7] =
-    ["pg", "initdb", "postgres", "directory", "wal_directory", "standby", "standbys"];
+section! { keys, "standbys of [target], [targets.NAME]",
+    "A standby of a private server: a table of the list `standbys`, or `[[targets.NAME.standbys]]`.";
+    name: Parsed<String>("letters, digits and _", text) or "required", "name for synchronous_standby_names";
+    directory: Parsed<PathBuf>("an absolute path", absolute) or "the primary's",
+        "parent directory of the standby's data directory";
+    from: Parsed<String>("a standby listed before", text) or "the primary", "server that it streams from";
+    apply_delay: Time(ZERO) = Duration::ZERO,
+        "recovery_min_apply_delay; with remote_apply, commits wait for it";
+    archive: Switch = false,
+        "archive the WAL that it receives, beside its data (archive_mode = always)";
+    postgres: Raw("a table of settings") or "those of the target",
+        "settings of this standby, over those of the target";
+}
 
 /// `recovery_min_apply_delay` is an integer of milliseconds.
 const MAX_DELAY: Duration = Duration::from_millis(i32::MAX as u64);
@@ -110,32 +121,30 @@ impl StandbyTarget {
 }
 
 pub(super) fn parse(section: &Section<'_>) -> Result<PrivateTarget, ConfigError> {
-    let major = section.whole_number("pg", OLDEST_MAJOR..=99)?;
-    let initdb = section.strings("initdb")?.unwrap_or_default();
-    check_initdb(&initdb).map_err(|message| section.error("initdb", message))?;
+    let major = section.read(&target::pg)?;
+    let initdb = section.read(&target::initdb)?.unwrap_or_default();
+    check_initdb(&initdb).map_err(|message| section.error(&target::initdb, message))?;
     Ok(PrivateTarget {
-        major: major.and_then(|n| u32::try_from(n).ok()),
+        major,
         initdb,
-        settings: settings(section)?,
-        directory: directory(section, "directory")?,
-        wal_directory: directory(section, "wal_directory")?,
+        settings: settings(section, &target::postgres)?,
+        directory: section.read(&target::directory)?,
+        wal_directory: section.read(&target::wal_directory)?,
         standbys: standbys(section)?,
     })
 }
 
-fn directory(section: &Section<'_>, key: &str) -> Result<Option<PathBuf>, ConfigError> {
-    let Some(text) = section.string(key)? else { return Ok(None) };
+pub(super) fn absolute(text: &str) -> Result<PathBuf, String> {
     if text.starts_with('/') && !text.chars().any(char::is_control) {
-        Ok(Some(text.into()))
+        Ok(text.into())
     } else {
-        Err(section.error(key, "must be an absolute path, such as \"/mnt/disk\""))
+        Err("must be an absolute path, such as \"/mnt/disk\"".to_owned())
     }
 }
 
 /// Reads `postgres = { NAME = VALUE }`.
-fn settings(section: &Section<'_>) -> Result<Vec<(String, String)>, ConfigError> {
-    const KEY: &str = "postgres";
-    let Some(table) = section.section(KEY)? else { return Ok(Vec::new()) };
+fn settings(section: &Section<'_>, key: &str) -> Result<Vec<(String, String)>, ConfigError> {
+    let Some(table) = section.section(key)? else { return Ok(Vec::new()) };
     let mut all: Vec<(String, String)> = Vec::new();
     for name in table.keys() {
         let lower = name.to_ascii_lowercase();
@@ -168,23 +177,20 @@ fn settings(section: &Section<'_>) -> Result<Vec<(String, String)>, ConfigError>
 
 /// Reads `standby = true`, or `standbys` as a number or a list.
 fn standbys(section: &Section<'_>) -> Result<Vec<StandbyTarget>, ConfigError> {
-    const KEY: &str = "standbys";
-    let single = section.boolean("standby")?.unwrap_or(false);
-    if single && section.has(KEY) {
-        return Err(section.error(KEY, "conflicts with standby = true; keep only one of them"));
+    let key = target::standbys.name;
+    let single = section.get(&target::standby)?;
+    if single && section.has(key) {
+        return Err(section.error(key, "conflicts with standby = true; keep only one of them"));
     }
     if single {
         return Ok(vec![StandbyTarget::named("standby")]);
     }
-    if !section.has(KEY) {
-        return Ok(Vec::new());
-    }
-    if !section.is_list(KEY) {
-        let count = section.whole_number(KEY, 0..=limits::STANDBYS as u64)?.unwrap_or(0);
+    if !section.is_list(key) {
+        let count = section.read_as(key, &Whole(0..=limits::STANDBYS as u64))?.unwrap_or(0);
         return Ok((1..=count).map(|n| StandbyTarget::named(format!("standby{n}"))).collect());
     }
     let mut all: Vec<StandbyTarget> = Vec::new();
-    for standby in section.sections_within(KEY, limits::STANDBYS)? {
+    for standby in section.sections_within(key, limits::STANDBYS)? {
         let standby = parse_standby(&standby, &all)?;
         all.push(standby);
     }
@@ -195,8 +201,8 @@ fn parse_standby(
     section: &Section<'_>,
     before: &[StandbyTarget],
 ) -> Result<StandbyTarget, ConfigError> {
-    section.refuse_keys_outside(&sections::STANDBY)?;
-    let Some(name) = section.string("name")? else {
+    section.refuse_keys_outside(&keys::SECTION)?;
+    let Some(name) = section.read(&keys::name)? else {
         return Err(section.header_error("requires name = \"...\""));
     };
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
@@ -207,39 +213,42 @@ fn parse_standby(
         let rule = format!(
             "must be a name for synchronous_standby_names: a letter a to z, then letters, digits and `_`, at most {MAX_NAME_LENGTH}"
         );
-        return Err(section.error("name", rule));
+        return Err(section.error(&keys::name, rule));
     }
-    if RESERVED_NAMES.contains(&name) || KEYWORDS.contains(&name) {
-        return Err(
-            section.error("name", format!("cannot be `{name}`, which has a meaning of its own"))
-        );
+    if RESERVED_NAMES.iter().chain(&KEYWORDS).any(|word| *word == name) {
+        return Err(section
+            .error(&keys::name, format!("cannot be `{name}`, which has a meaning of its own")));
     }
     let names: Vec<&str> = before.iter().map(|s| s.name.as_str()).collect();
-    if names.contains(&name) {
-        return Err(section.error("name", format!("`{name}` is already a standby of this target")));
+    if names.contains(&name.as_str()) {
+        return Err(
+            section.error(&keys::name, format!("`{name}` is already a standby of this target"))
+        );
     }
-    let from = section.string("from")?;
-    if let Some(from) = from.filter(|from| !names.contains(from)) {
+    let from = section.read(&keys::from)?;
+    if let Some(from) = from.as_deref().filter(|from| !names.contains(from)) {
         let hint = if names.is_empty() {
             "this is the first standby; remove `from`".to_owned()
         } else {
             nearest(from, &names)
         };
-        return Err(section
-            .error("from", format!("`{from}` is not a standby listed before this one; {hint}")));
+        return Err(section.error(
+            &keys::from,
+            format!("`{from}` is not a standby listed before this one; {hint}"),
+        ));
     }
-    let apply_delay = section.duration("apply_delay", true)?.unwrap_or_default();
+    let apply_delay = section.get(&keys::apply_delay)?;
     if apply_delay > MAX_DELAY {
         let most = MAX_DELAY.as_secs() / 3600;
-        return Err(section.error("apply_delay", format!("must be at most {most}h")));
+        return Err(section.error(&keys::apply_delay, format!("must be at most {most}h")));
     }
     Ok(StandbyTarget {
-        name: name.to_owned(),
-        directory: directory(section, "directory")?,
-        from: from.map(str::to_owned),
+        name,
+        directory: section.read(&keys::directory)?,
+        from,
         apply_delay,
-        archive: section.boolean("archive")?.unwrap_or(false),
-        settings: settings(section)?,
+        archive: section.get(&keys::archive)?,
+        settings: settings(section, &keys::postgres)?,
     })
 }
 

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use benchmath::margin::LARGEST_SHARE;
 use benchmath::power;
 use pgio_verdict::ALPHA;
 
-use super::limits;
+use super::key::{ABOVE_ZERO, Switch, TEXT, Time, Whole};
 use super::section::Section;
 use super::target::Target;
-use crate::config::sections::EXPERIMENT;
+use super::workload;
+use super::{keys, limits};
 use crate::config::value::{ConfigError, nearest};
 
 /// Rules of the trial loop.
@@ -72,20 +72,19 @@ pub enum Weave {
 /// The shortest mean length of a slice: below it, switching takes longer than the work.
 const SHORTEST_SLICE: Duration = Duration::from_millis(5);
 
-impl Checkpoint {
-    const NAMES: &[(&str, Checkpoint)] =
-        &[("before", Self::Before), ("spread", Self::Spread), ("none", Self::None)];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Before => "before",
-            Self::Spread => "spread",
-            Self::None => "none",
-        }
-    }
-}
+choice! { Checkpoint: Before "before", Spread "spread", None "none" }
 
 impl Reset {
+    pub(super) const ALL: &[(&str, Reset)] = &[
+        ("checkpoint", Self::Checkpoint),
+        ("vacuum", Self::Vacuum),
+        ("reload", Self::Reload),
+        ("recreate", Self::Recreate { named: None }),
+    ];
+
+    /// Those that are valid for a single workload.
+    pub(super) const OF_WORKLOAD: &[(&str, Reset)] = Self::ALL.split_at(3).0;
+
     pub fn name(&self) -> &'static str {
         match self {
             Reset::Checkpoint => "checkpoint",
@@ -95,8 +94,6 @@ impl Reset {
         }
     }
 }
-
-const RESETS: &[&str] = &["checkpoint", "vacuum", "reload", "recreate"];
 
 /// The fewest blocks after which the intervals are checked for `precision`: of fewer, the narrowest are narrow by
 /// chance.
@@ -117,28 +114,20 @@ pub(super) fn parse<'a>(
     checks: &[&str],
     conditions: &[&str],
 ) -> Result<(u32, Rules), ConfigError> {
-    let precision = head.share("precision", None)?;
+    let precision = head.read(&keys::precision)?;
     let question = parse_question(head, conditions)?;
     let per_metric = if question.judge.is_empty() { compared } else { question.judge.len() };
     let judged = per_metric * (1 + question.also_judge.len());
     let enough_blocks =
         u32::try_from(power::blocks_without_ties(ALPHA, judged)).unwrap_or(u32::MAX);
-    let blocks = head.whole_number("blocks", 1..=limits::BLOCKS)?;
-    let blocks = blocks.and_then(|n| u32::try_from(n).ok()).unwrap_or(enough_blocks);
-    let whole = |key, low: u32, most: u64, default: u32| -> Result<u32, ConfigError> {
-        let number = head.whole_number(key, u64::from(low)..=most)?;
-        Ok(number.and_then(|n| u32::try_from(n).ok()).unwrap_or(default))
-    };
+    let blocks = head.read(&keys::blocks)?.unwrap_or(enough_blocks);
     let max_blocks = match precision {
-        Some(_) => whole(
-            "max_blocks",
-            blocks,
-            limits::BLOCKS,
-            EXPERIMENT.default_number("max_blocks").max(blocks),
-        )?,
-        None if head.has("max_blocks") => {
+        Some(_) => head
+            .read_as(&keys::max_blocks, &Whole(blocks..=limits::BLOCKS))?
+            .unwrap_or(keys::max_blocks.default.max(blocks)),
+        None if head.has(&keys::max_blocks) => {
             let message = "requires precision; add precision = \"5%\", or set blocks instead";
-            return Err(head.error("max_blocks", message));
+            return Err(head.error(&keys::max_blocks, message));
         }
         None => blocks,
     };
@@ -146,7 +135,7 @@ pub(super) fn parse<'a>(
         precision,
         enough_blocks,
         max_blocks,
-        repeats: whole("repeats", 0, limits::REPEATS, EXPERIMENT.default_number("repeats"))?,
+        repeats: head.get(&keys::repeats)?,
         reset: reset(head, targets)?,
         checkpoint: checkpoint(head)?,
         weave: weave(head)?,
@@ -157,86 +146,75 @@ pub(super) fn parse<'a>(
 }
 
 fn weave(head: &Section<'_>) -> Result<Weave, ConfigError> {
-    if !head.has("weave") || head.boolean("weave").is_ok_and(|on| on == Some(false)) {
+    let key = keys::weave.name;
+    if !head.has(key) || head.read_as(key, &Switch).is_ok_and(|on| on == Some(false)) {
         return Ok(Weave::Off);
     }
-    if head.string("weave").is_ok_and(|text| text == Some("auto")) {
+    if head.read_as(key, &TEXT).is_ok_and(|text| text.as_deref() == Some("auto")) {
         return Ok(Weave::Auto);
     }
-    match head.duration("weave", false) {
+    match head.read_as(key, &Time(ABOVE_ZERO)) {
         Ok(Some(slice)) if slice >= SHORTEST_SLICE => Ok(Weave::Slices(slice)),
-        Ok(Some(_)) => Err(head.error("weave", "must be at least 5ms")),
-        _ => Err(head
-            .error("weave", "must be \"auto\", false or the length of a slice such as \"20ms\"")),
+        Ok(Some(_)) => Err(head.error(key, "must be at least 5ms")),
+        _ => {
+            let message = "must be \"auto\", false or the length of a slice such as \"20ms\"";
+            Err(head.error(key, message))
+        }
     }
 }
 
 fn checkpoint(head: &Section<'_>) -> Result<Checkpoint, ConfigError> {
-    let Some(text) = head.string("checkpoint")? else { return Ok(Checkpoint::Before) };
-    let found = Checkpoint::NAMES.iter().find(|(name, _)| *name == text).map(|(_, mode)| *mode);
-    found.ok_or_else(|| {
-        let names: Vec<&str> = Checkpoint::NAMES.iter().map(|(name, _)| *name).collect();
-        head.error("checkpoint", format!("must be one of {}, not `{text}`", names.join(", ")))
-    })
+    match head.read_as(&keys::checkpoint, &TEXT)? {
+        Some(text) if !Checkpoint::NAMES.contains(&text.as_str()) => {
+            let names = Checkpoint::NAMES.join(", ");
+            let message = format!("must be one of {names}, not `{text}`");
+            Err(head.error(&keys::checkpoint, message))
+        }
+        _ => head.get(&keys::checkpoint),
+    }
 }
 
 fn reset<'a>(
     head: &Section<'_>,
     mut targets: impl Iterator<Item = &'a Target>,
 ) -> Result<Reset, ConfigError> {
-    let named = head.name("recreate_database")?;
-    let reset = parse_reset(head, RESETS, &named)?.unwrap_or(Reset::Checkpoint);
+    let named = head.read(&keys::recreate_database)?;
+    let reset = head.get(&keys::reset)?;
     let mut none = true;
     let private = targets.all(|t| {
         none = false;
         matches!(t, Target::Private(_))
     }) && !none;
-    match (&reset, &named) {
+    match (reset, named) {
         (Reset::Recreate { .. }, None) if !private => Err(head.error(
-            "reset",
+            &keys::reset,
             "recreate drops the database; to confirm, set recreate_database = \"NAME\"",
         )),
-        (Reset::Recreate { .. }, _) | (_, None) => Ok(reset),
-        (_, Some(_)) => Err(head.error("recreate_database", "requires reset = \"recreate\"")),
+        (Reset::Recreate { .. }, named) => Ok(Reset::Recreate { named }),
+        (reset, None) => Ok(reset),
+        (_, Some(_)) => Err(head.error(&keys::recreate_database, "requires reset = \"recreate\"")),
     }
 }
 
 /// Reads the reset of a workload. `recreate` is valid only for the whole experiment.
 pub(super) fn reset_of_workload(section: &Section<'_>) -> Result<Option<Reset>, ConfigError> {
-    if section.string("reset")? == Some("recreate") {
+    let key = &workload::keys::reset;
+    if section.read_as(key, &TEXT)?.as_deref() == Some("recreate") {
         let message = "recreate is valid only in [experiment], where it applies to every workload";
-        return Err(section.error("reset", message));
+        return Err(section.error(key, message));
     }
-    parse_reset(section, &RESETS[..3], &None)
-}
-
-fn parse_reset(
-    section: &Section<'_>,
-    valid: &[&str],
-    named: &Option<String>,
-) -> Result<Option<Reset>, ConfigError> {
-    match section.string("reset")? {
-        None => Ok(None),
-        Some("checkpoint") => Ok(Some(Reset::Checkpoint)),
-        Some("vacuum") => Ok(Some(Reset::Vacuum)),
-        Some("reload") => Ok(Some(Reset::Reload)),
-        Some("recreate") => Ok(Some(Reset::Recreate { named: named.clone() })),
-        Some(other) => {
-            let message = format!("cannot be `{other}`; {}", nearest(other, valid));
-            Err(section.error("reset", message))
-        }
-    }
+    section.read(key)
 }
 
 fn tolerate(head: &Section<'_>, checks: &[&str]) -> Result<Vec<String>, ConfigError> {
-    let tolerated = head.strings("tolerate")?.unwrap_or_default();
+    let tolerated = head.read(&keys::tolerate)?.unwrap_or_default();
     match tolerated.iter().find(|id| !checks.contains(&id.as_str())) {
         Some(id) => {
             let message = format!(
                 "`{id}` is not a check that can make a trial invalid; {}",
                 nearest(id, checks)
             );
-            Err(head.error("tolerate", message))
+            Err(head.error(&keys::tolerate, message))
         }
         None => Ok(tolerated),
     }
@@ -259,29 +237,29 @@ pub struct Question {
 }
 
 fn parse_question(head: &Section<'_>, conditions: &[&str]) -> Result<Question, ConfigError> {
-    let judge = head.strings("judge")?.unwrap_or_default();
-    if head.has("judge") && judge.is_empty() {
+    let judge = head.read(&keys::judge)?.unwrap_or_default();
+    if head.has(&keys::judge) && judge.is_empty() {
         return Err(
-            head.error("judge", "names no condition; name one, or remove judge to judge all")
+            head.error(&keys::judge, "names no condition; name one, or remove judge to judge all")
         );
     }
     if let Some(unknown) = judge.iter().find(|name| !conditions.contains(&name.as_str())) {
         let nearest = nearest(unknown, conditions);
         let message = format!("`{unknown}` is not a condition other than the baseline; {nearest}");
-        return Err(head.error("judge", message));
+        return Err(head.error(&keys::judge, message));
     }
-    let also_judge = head.strings("also_judge")?.unwrap_or_default();
+    let also_judge = head.read(&keys::also_judge)?.unwrap_or_default();
     let duplicate = |all: &[String]| {
         all.iter().enumerate().find(|(i, name)| all[..*i].contains(name)).map(|(_, n)| n.clone())
     };
-    for (key, all) in [("judge", &judge), ("also_judge", &also_judge)] {
+    for (key, all) in [(keys::judge, &judge), (keys::also_judge, &also_judge)] {
         if let Some(name) = duplicate(all) {
-            return Err(head.error(key, format!("names `{name}` twice")));
+            return Err(head.error(&key, format!("names `{name}` twice")));
         }
     }
-    let text = head.name("question")?;
-    let effect = head.share("effect", None)?;
-    let matters = head.share("matters", Some(LARGEST_SHARE))?;
+    let text = head.read(&keys::question)?;
+    let effect = head.read(&keys::effect)?;
+    let matters = head.read(&keys::matters)?;
     Ok(Question { text, judge, also_judge, effect, matters })
 }
 

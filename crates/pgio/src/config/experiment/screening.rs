@@ -10,11 +10,11 @@ use benchmath::factorial::Design;
 
 use super::condition::{Condition, TreatmentSpec};
 use super::factor::{self, FactorSpec};
-use super::limits;
 use super::section::Section;
 use super::target::Target;
-use super::workload::WorkloadSpec;
-use crate::config::value::{ConfigError, nearest};
+use super::workload::{self, WorkloadSpec};
+use super::{keys, limits};
+use crate::config::value::ConfigError;
 pub use pgio_results::screening::DesignKind;
 
 /// The factors of an experiment, and the level of each in each condition.
@@ -25,6 +25,13 @@ pub struct ScreeningSpec {
     /// In the order of the conditions.
     pub design: Design,
 }
+
+/// A fraction measures each factor with all trials and still shows which act together.
+pub(super) const DESIGNS: &[(&str, DesignKind)] = &[
+    (DesignKind::Fractional.name(), DesignKind::Fractional),
+    (DesignKind::Full.name(), DesignKind::Full),
+    (DesignKind::OneAtATime.name(), DesignKind::OneAtATime),
+];
 
 /// The name of the condition with all factors low.
 const ALL_LOW: &str = "all low";
@@ -38,10 +45,10 @@ pub(super) fn parse(
     treatments: &[&str],
     targets: &BTreeMap<String, Target>,
 ) -> Result<Option<ScreeningSpec>, ConfigError> {
-    let kind = kind(head)?;
+    let kind = head.get(&keys::design)?;
     if !root.has("factor") {
-        return if head.has("design") {
-            Err(head.error("design", "requires factors; add [[factor]] tables"))
+        return if head.has(&keys::design) {
+            Err(head.error(&keys::design, "requires factors; add [[factor]] tables"))
         } else {
             Ok(None)
         };
@@ -75,20 +82,9 @@ pub(super) fn parse(
     Ok(Some(screening))
 }
 
-fn kind(head: &Section<'_>) -> Result<DesignKind, ConfigError> {
-    // A fraction measures each factor with all trials and still shows which act together.
-    let Some(text) = head.string("design")? else { return Ok(DesignKind::Fractional) };
-    let found = DesignKind::ALL.iter().find(|kind| kind.name() == text);
-    found.copied().ok_or_else(|| {
-        let names: Vec<&str> = DesignKind::ALL.iter().map(|kind| kind.name()).collect();
-        head.error("design", format!("cannot be `{text}`; {}", nearest(text, &names)))
-    })
-}
-
 fn design(head: &Section<'_>, kind: DesignKind, factors: usize) -> Result<Design, ConfigError> {
     let most = limits::CONDITIONS as u64;
-    let allowed =
-        head.whole_number("cells_limit", 1..=limits::CELLS)?.unwrap_or(DEFAULT_CELLS).min(most);
+    let allowed = head.read(&keys::cells_limit)?.unwrap_or(DEFAULT_CELLS).min(most);
     let design = match kind {
         DesignKind::Full => Design::full(factors),
         DesignKind::Fractional => Design::fractional(factors),
@@ -98,7 +94,8 @@ fn design(head: &Section<'_>, kind: DesignKind, factors: usize) -> Result<Design
     match design.filter(|_| cells <= allowed) {
         Some(design) => Ok(design),
         None => {
-            let key = if head.has("cells_limit") { "cells_limit" } else { "design" };
+            let limit = keys::cells_limit.name;
+            let key = if head.has(limit) { limit } else { &keys::design };
             Err(head.error(key, too_large(kind, factors, (cells, allowed))))
         }
     }
@@ -127,19 +124,19 @@ fn refuse_comparisons(head: &Section<'_>, kind: DesignKind) -> Result<(), Config
     if !kind.is_factorial() {
         return Ok(());
     }
-    if head.boolean("aa")? == Some(true) {
+    if head.read(&keys::aa)? == Some(true) {
         let message = format!(
             "does not apply to design = \"{}\", where factors without an effect show the noise; delete it",
             kind.name()
         );
-        return Err(head.error("aa", message));
+        return Err(head.error(&keys::aa, message));
     }
-    if head.has("judge") {
+    if head.has(&keys::judge) {
         let message = format!(
             "does not apply to design = \"{}\", which judges all effects as one family; delete it",
             kind.name()
         );
-        return Err(head.error("judge", message));
+        return Err(head.error(&keys::judge, message));
     }
     Ok(())
 }
@@ -150,10 +147,10 @@ pub(super) fn check_workloads(
     workloads: &[WorkloadSpec],
 ) -> Result<(), ConfigError> {
     for section in root.sections_within("workload", limits::WORKLOADS)? {
-        if section.has("conditions") {
+        if section.has(&workload::keys::conditions) {
             let message =
                 "does not apply with [[factor]], because an effect needs every cell; delete it";
-            return Err(section.error("conditions", message));
+            return Err(section.error(&workload::keys::conditions, message));
         }
     }
     if let Some(axis) = workloads.iter().flat_map(|w| &w.axes).next() {
@@ -180,7 +177,7 @@ impl ScreeningSpec {
             "cannot be `{baseline}` with design = \"{}\", which compares each factor with `{ALL_LOW}`; delete it",
             self.kind.name()
         );
-        Err(head.error("baseline", message))
+        Err(head.error(&keys::baseline, message))
     }
 
     /// Refuses a cell whose factors have more treatments together than a condition may have.

@@ -3,30 +3,25 @@
 //! Only this module uses the TOML crate's spans. Callers interpret the keys and list the valid
 //! ones, so that unknown keys are errors.
 
-use std::ops::RangeInclusive;
-use std::time::Duration;
-
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::config::keys::{Key, Layer};
-use crate::config::sections::SectionDef;
-use crate::config::value::{self, ConfigError, Kind, MAX_DURATION, nearest};
-use pgio_results::store::MAX_NAME_BYTES;
-use pgio_results::units;
+use super::key::{Key, SectionDef, Takes, WithDefault};
+use crate::config::keys::{self, Layer};
+use crate::config::value::{ConfigError, nearest};
 
-pub(super) type Item<'a> = Spanned<DeValue<'a>>;
+pub(crate) type Item<'a> = Spanned<DeValue<'a>>;
 
 /// The file; converts offsets to line numbers.
 #[derive(Debug)]
-pub(super) struct Document<'a> {
-    pub(super) file: &'a str,
-    pub(super) text: &'a str,
+pub(crate) struct Document<'a> {
+    pub(crate) file: &'a str,
+    pub(crate) text: &'a str,
 }
 
 impl<'a> Document<'a> {
-    pub(super) fn parse(&self) -> Result<Spanned<DeTable<'a>>, ConfigError> {
+    pub(crate) fn parse(&self) -> Result<Spanned<DeTable<'a>>, ConfigError> {
         // The crate's Display output contains the line, and thus perhaps a password; its message does not.
         DeTable::parse(self.text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
@@ -44,7 +39,7 @@ impl<'a> Document<'a> {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Section<'a> {
+pub(crate) struct Section<'a> {
     document: &'a Document<'a>,
     /// The title in the file: `workload`, `targets.a`; empty for the top level.
     title: String,
@@ -53,43 +48,43 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn root(document: &'a Document<'a>, table: &'a DeTable<'a>) -> Self {
+    pub(crate) fn root(document: &'a Document<'a>, table: &'a DeTable<'a>) -> Self {
         Self { document, title: String::new(), table, at: 0 }
     }
 
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
     /// Returns the keys in the order of the file.
-    pub(super) fn keys(&self) -> Vec<&'a str> {
+    pub(crate) fn keys(&self) -> Vec<&'a str> {
         let mut keys: Vec<_> =
             self.table.keys().map(|key| (key.span().start, key.get_ref().as_ref())).collect();
         keys.sort_unstable();
         keys.into_iter().map(|(_, key)| key).collect()
     }
 
-    pub(super) fn line_of(&self, key: &str) -> usize {
+    pub(crate) fn line_of(&self, key: &str) -> usize {
         self.document.line(self.offset_of(key))
     }
 
     /// The line of the section header.
-    pub(super) fn line(&self) -> usize {
+    pub(crate) fn line(&self) -> usize {
         self.document.line(self.at)
     }
 
     /// Returns an error at a key, or at the section header if the key is absent.
-    pub(super) fn error(&self, key: &str, message: impl Into<String>) -> ConfigError {
+    pub(crate) fn error(&self, key: &str, message: impl Into<String>) -> ConfigError {
         self.document.error(self.offset_of(key), Some(self.path(key)), message.into())
     }
 
     /// Returns an error at the section header.
-    pub(super) fn header_error(&self, message: impl Into<String>) -> ConfigError {
+    pub(crate) fn header_error(&self, message: impl Into<String>) -> ConfigError {
         let key = Some(self.title.clone()).filter(|title| !title.is_empty());
         self.document.error(self.at, key, message.into())
     }
 
-    pub(super) fn refuse_unknown_keys(&self, valid: &[&str]) -> Result<(), ConfigError> {
+    pub(crate) fn refuse_unknown_keys(&self, valid: &[&str]) -> Result<(), ConfigError> {
         match self.keys().into_iter().find(|key| !valid.contains(key)) {
             Some(key) => {
                 Err(self.error(key, format!("is an unknown key; {}", nearest(key, valid))))
@@ -99,16 +94,16 @@ impl<'a> Section<'a> {
     }
 
     /// Refuses every key that is not in the table of sections.
-    pub(super) fn refuse_keys_outside(&self, table: &SectionDef) -> Result<(), ConfigError> {
-        self.refuse_unknown_keys(&table.names())
+    pub(crate) fn refuse_keys_outside(&self, table: &SectionDef) -> Result<(), ConfigError> {
+        self.refuse_unknown_keys(table.names)
     }
 
-    pub(super) fn section(&self, key: &str) -> Result<Option<Section<'a>>, ConfigError> {
+    pub(crate) fn section(&self, key: &str) -> Result<Option<Section<'a>>, ConfigError> {
         self.table.get(key).map(|item| self.subsection(key, item)).transpose()
     }
 
     /// Returns the sections of `[[key]]`; a single `[key]` counts as one.
-    pub(super) fn sections(&self, key: &str) -> Result<Vec<Section<'a>>, ConfigError> {
+    pub(crate) fn sections(&self, key: &str) -> Result<Vec<Section<'a>>, ConfigError> {
         let Some(item) = self.table.get(key) else { return Ok(Vec::new()) };
         match item.get_ref() {
             DeValue::Array(items) => items.iter().map(|item| self.subsection(key, item)).collect(),
@@ -117,7 +112,7 @@ impl<'a> Section<'a> {
     }
 
     /// Like [`Self::sections`], but refuses more than `limit`.
-    pub(super) fn sections_within(
+    pub(crate) fn sections_within(
         &self,
         key: &str,
         limit: usize,
@@ -131,13 +126,13 @@ impl<'a> Section<'a> {
     }
 
     /// Returns the number of values of a key: the length of a list, else one.
-    pub(super) fn count(&self, key: &str) -> usize {
+    pub(crate) fn count(&self, key: &str) -> usize {
         let items = self.table.get(key).and_then(|item| item.get_ref().as_array());
         items.map_or(1, |items| items.len())
     }
 
     /// Refuses more than `limit` keys.
-    pub(super) fn limit_entries(&self, limit: usize) -> Result<(), ConfigError> {
+    pub(crate) fn limit_entries(&self, limit: usize) -> Result<(), ConfigError> {
         match self.table.len() {
             count if count > limit => {
                 Err(self.header_error(format!("has {count} entries; the maximum is {limit}")))
@@ -151,93 +146,30 @@ impl<'a> Section<'a> {
         Ok(Section { document: self.document, title: self.path(key), table, at: item.span().start })
     }
 
-    pub(super) fn string(&self, key: &str) -> Result<Option<&'a str>, ConfigError> {
-        self.typed(key, "a string", DeValue::as_str)
+    /// Reads a key; absent if the file does not set it.
+    pub(crate) fn read<K: Takes>(&self, key: &Key<K>) -> Result<Option<K::Value>, ConfigError> {
+        key.takes.read(self, key.name)
     }
 
-    /// Reads one line of text for display in reports.
-    pub(super) fn name(&self, key: &str) -> Result<Option<String>, ConfigError> {
-        let Some(text) = self.string(key)? else { return Ok(None) };
-        if text.trim().is_empty() || text.trim() != text || text.chars().any(char::is_control) {
-            let message = "must be one line of text without leading or trailing spaces";
-            return Err(self.error(key, message));
-        }
-        if text.len() > MAX_NAME_BYTES {
-            return Err(self.error(key, format!("must have at most {MAX_NAME_BYTES} bytes")));
-        }
-        Ok(Some(text.to_owned()))
+    /// Reads a key, or returns its default.
+    pub(crate) fn get<K: Takes<Value: Clone>>(
+        &self,
+        key: &WithDefault<K>,
+    ) -> Result<K::Value, ConfigError> {
+        Ok(self.read(key)?.unwrap_or_else(|| key.default.clone()))
     }
 
-    /// Reads a name that is also used as a directory name.
-    pub(super) fn file_name(&self, key: &str) -> Result<Option<String>, ConfigError> {
-        let Some(text) = self.string(key)? else { return Ok(None) };
-        value::check_name(text).map_err(|message| self.error(key, message))?;
-        Ok(Some(text.to_owned()))
-    }
-
-    pub(super) fn strings(&self, key: &str) -> Result<Option<Vec<String>>, ConfigError> {
-        self.typed(key, "an array of strings", |value| {
-            let items = value.as_array()?.iter();
-            items.map(|item| item.get_ref().as_str().map(str::to_owned)).collect()
-        })
-    }
-
-    /// Reads a percentage such as `"5%"` as a fraction, which may have an upper limit.
-    pub(super) fn share(
+    /// Reads a key as one of the types that it takes.
+    pub(crate) fn read_as<K: Takes>(
         &self,
         key: &str,
-        at_most: Option<f64>,
-    ) -> Result<Option<f64>, ConfigError> {
-        let Some(text) = self.string(key)? else { return Ok(None) };
-        let fits = |share: &f64| at_most.is_none_or(|most| *share <= most);
-        value::share(text).filter(fits).map(Some).ok_or_else(|| {
-            let end = at_most.map_or("below 100%".to_owned(), |most| format!("{}%", most * 100.0));
-            let rule = format!("must be a share from 0.1% to {end} such as \"5%\"");
-            self.error(key, format!("{rule}, not `{text}`"))
-        })
-    }
-
-    pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>, ConfigError> {
-        self.typed(key, "true or false", DeValue::as_bool)
-    }
-
-    pub(super) fn whole_number(
-        &self,
-        key: &str,
-        range: RangeInclusive<u64>,
-    ) -> Result<Option<u64>, ConfigError> {
-        let expected = "a whole number";
-        let Some(text) = self.typed(key, expected, integer_text)? else { return Ok(None) };
-        let number = text.parse().ok().filter(|n| range.contains(n));
-        let expected = Kind::Whole(range);
-        let wrong = || self.error(key, format!("must be {expected}, not `{text}`"));
-        number.map(Some).ok_or_else(wrong)
-    }
-
-    pub(super) fn duration(&self, key: &str, zero: bool) -> Result<Option<Duration>, ConfigError> {
-        let expected = "a duration such as \"10s\"";
-        let Some(text) = self.typed(key, expected, |value| match value {
-            DeValue::String(text) => Some(text.to_string()),
-            other => integer_text(other),
-        })?
-        else {
-            return Ok(None);
-        };
-        match units::parse_duration(&text) {
-            Ok(duration) if duration.is_zero() && !zero => {
-                Err(self.error(key, "must be above zero"))
-            }
-            Ok(duration) if duration > MAX_DURATION => {
-                let limit = units::exact_duration(MAX_DURATION);
-                Err(self.error(key, format!("must be at most {limit}")))
-            }
-            Ok(duration) => Ok(Some(duration)),
-            Err(error) => Err(self.error(key, error.to_string())),
-        }
+        takes: &K,
+    ) -> Result<Option<K::Value>, ConfigError> {
+        takes.read(self, key)
     }
 
     /// Reads a workload key according to the table of keys.
-    pub(super) fn set(&self, key: &Key, layer: &mut Layer) -> Result<(), ConfigError> {
+    pub(crate) fn set(&self, key: &keys::Key, layer: &mut Layer) -> Result<(), ConfigError> {
         let Some(item) = self.table.get(key.name) else { return Ok(()) };
         let value = item.get_ref();
         let text = match value {
@@ -254,18 +186,18 @@ impl<'a> Section<'a> {
     }
 
     /// Returns the raw value, for callers that interpret it.
-    pub(super) fn value(&self, key: &str) -> Result<toml::Value, ConfigError> {
+    pub(crate) fn value(&self, key: &str) -> Result<toml::Value, ConfigError> {
         let item = self.table[key].clone();
         toml::Value::deserialize(toml::de::ValueDeserializer::from(item))
             .map_err(|error| self.error(key, error.message().replace('\n', ", ")))
     }
 
-    pub(super) fn is_list(&self, key: &str) -> bool {
+    pub(crate) fn is_list(&self, key: &str) -> bool {
         self.table.get(key).is_some_and(|item| item.get_ref().is_array())
     }
 
     /// Returns the raw values of a list; refuses more than `limit`.
-    pub(super) fn items(&self, key: &str, limit: usize) -> Result<Vec<toml::Value>, ConfigError> {
+    pub(crate) fn items(&self, key: &str, limit: usize) -> Result<Vec<toml::Value>, ConfigError> {
         let items = self.table.get(key).and_then(|item| item.get_ref().as_array());
         if let Some(count) = items.map(|items| items.len()).filter(|count| *count > limit) {
             return Err(self.error(key, format!("has {count} values; the maximum is {limit}")));
@@ -276,7 +208,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    fn typed<T>(
+    pub(super) fn typed<T>(
         &self,
         key: &str,
         expected: &str,
@@ -301,7 +233,7 @@ impl<'a> Section<'a> {
 }
 
 /// Converts an integer of any base to decimal; a number of more than 64 bits stays unchanged.
-fn integer_text(value: &DeValue<'_>) -> Option<String> {
+pub(super) fn integer_text(value: &DeValue<'_>) -> Option<String> {
     let integer = value.as_integer()?;
     let decimal = u64::from_str_radix(integer.as_str(), integer.radix()).map(|n| n.to_string());
     Some(decimal.unwrap_or_else(|_| integer.as_str().to_owned()))

@@ -6,12 +6,13 @@
 
 use std::time::Duration;
 
+use super::keys;
 use super::section::Section;
 use super::sweep::SweepKind;
 use super::workload::WorkloadSpec;
 use super::{Experiment, limits};
 use crate::config::resolve::Extent;
-use crate::config::value::{ConfigError, nearest};
+use crate::config::value::ConfigError;
 
 /// Default maximum number of cells of a workload.
 const DEFAULT_CELLS_LIMIT: u64 = 200;
@@ -19,8 +20,8 @@ const DEFAULT_CELLS_LIMIT: u64 = 200;
 const MAX_HOURS: u64 = 8;
 
 /// Keys of `[experiment]` that require a sweep.
-const KEYS: &[&str] = &["sweep", "cells_limit"];
-const KINDS: &[(&str, SweepKind)] =
+const KEYS: &[&str] = &[keys::sweep.key.name, keys::cells_limit.name];
+pub(super) const KINDS: &[(&str, SweepKind)] =
     &[("one-at-a-time", SweepKind::OneAtATime), ("grid", SweepKind::Grid)];
 
 /// The size of a workload.
@@ -69,25 +70,16 @@ impl Experiment {
     }
 }
 
-pub(super) fn kind(head: &Section<'_>) -> Result<SweepKind, ConfigError> {
-    let Some(text) = head.string("sweep")? else { return Ok(SweepKind::OneAtATime) };
-    let found = KINDS.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind);
-    found.ok_or_else(|| {
-        let names: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
-        head.error("sweep", format!("cannot be `{text}`; {}", nearest(text, &names)))
-    })
-}
-
 /// Refuses sweep keys without axes, and sweeps that are probably larger than intended.
 pub(super) fn check(head: &Section<'_>, experiment: &Experiment) -> Result<(), ConfigError> {
     let swept = |w: &&WorkloadSpec| !w.axes.is_empty();
     let any = experiment.workloads.iter().any(|w| swept(&w));
-    let designed = |key: &str| key == "cells_limit" && experiment.screening.is_some();
+    let designed = |key: &str| key == keys::cells_limit.name && experiment.screening.is_some();
     if let Some(key) = KEYS.iter().find(|key| head.has(key) && !any && !designed(key)) {
         let message = "requires an axis; write a list, such as sessions = [1, 4, 16], or [[axis]]";
         return Err(head.error(key, message));
     }
-    let stated = head.whole_number("cells_limit", 1..=limits::CELLS)?;
+    let stated = head.read(&keys::cells_limit)?;
     for workload in &experiment.workloads {
         refuse_too_many_axes(head, workload)?;
         refuse_too_many_trials(head, experiment, workload)?;
@@ -95,7 +87,7 @@ pub(super) fn check(head: &Section<'_>, experiment: &Experiment) -> Result<(), C
     for workload in experiment.workloads.iter().filter(swept) {
         let size = experiment.size_of(workload);
         let allowed = stated.unwrap_or(DEFAULT_CELLS_LIMIT);
-        let key = if stated.is_some() { "cells_limit" } else { "sweep" };
+        let key = if stated.is_some() { keys::cells_limit.name } else { &keys::sweep };
         let (name, cells) = (&workload.name, size.cells);
         if cells > allowed {
             let hint = if cells <= limits::CELLS {
@@ -141,7 +133,7 @@ fn refuse_too_many_trials(
     let (name, limit) = (&workload.name, limits::TRIALS);
     if trials > limit {
         Err(head.error(
-            "blocks",
+            &keys::blocks,
             format!(
                 "workload `{name}` has {trials} trials in {blocks} blocks; the maximum is {limit}"
             ),

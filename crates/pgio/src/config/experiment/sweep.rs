@@ -5,7 +5,7 @@
 //! point, and each block contains every cell once. [`super::size`] computes the size of a sweep.
 
 use super::axis::{AxisSpec, AxisValueSpec, fill, merge};
-use super::condition::{Condition, TreatmentSpec};
+use super::condition::{self, Condition, TreatmentSpec};
 use super::section::Section;
 use super::workload::WorkloadSpec;
 use super::{Experiment, limits};
@@ -110,14 +110,15 @@ pub(super) fn check_conditions(
 ) -> Result<(), ConfigError> {
     let swept = experiment.workloads.iter().any(|w| !w.axes.is_empty());
     for section in root.sections_within("condition", limits::CONDITIONS)? {
-        if section.has("sweep") && !swept {
+        if section.has(&condition::keys::sweep) && !swept {
             let message = "requires an axis; write a list in [workload], or [[axis]]";
-            return Err(section.error("sweep", message));
+            return Err(section.error(&condition::keys::sweep, message));
         }
-        let is_baseline = section.string("name")? == Some(experiment.baseline.as_str());
-        if section.boolean("sweep")? == Some(false) && is_baseline {
+        let is_baseline =
+            section.read(&condition::keys::name)?.as_ref() == Some(&experiment.baseline);
+        if !section.get(&condition::keys::sweep)? && is_baseline {
             let message = "cannot be false for the baseline, because the others are compared with it at every point";
-            return Err(section.error("sweep", message));
+            return Err(section.error(&condition::keys::sweep, message));
         }
     }
     Ok(())

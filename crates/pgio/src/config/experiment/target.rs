@@ -3,13 +3,57 @@
 //! This module only parses; `pg` finds and starts servers and connects to them.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::hosts::{self, HostSpec};
+use super::key::section;
 use super::limits;
-use super::private::{self, PrivateTarget};
+use super::private::{self, PrivateTarget, absolute};
 use super::section::Section;
-use crate::config::sections;
 use crate::config::value::{self, ConfigError, ConnectString};
+
+section! { keys, "[target], [targets.NAME]",
+    "The server, or several servers that conditions select by `target`. Without a target, pgio.conf and then the PG* variables apply. [targets] may have an `inventory`, an array of names or a command that prints one host a line, and keys for each node with {name} in them.";
+    dsn: Parsed<ConnectString>("a database name, a conninfo string or a URI", |text| Ok(ConnectString::new(text))),
+        "connection to the server; set either dsn or private";
+    host: Parsed<String>("local or a NAME of [hosts]", text) or "this machine, if the server is found on it",
+        "machine that runs the server";
+    standby_host: Parsed<String>("local or a NAME of [hosts]", text), "machine that runs the standby";
+    device: Parsed<String>("a name such as sdb or /dev/mapper/vg0-pg", label),
+        "block device to measure: data and WAL must be on it";
+    control: Parsed<ControlMethod>("pg_ctl or systemctl UNIT", ControlMethod::parse),
+        "how pgio may stop and start the server; by default pgio never stops it";
+    private: Switch = false,
+        "start a private PostgreSQL server and remove it at the end; set either private or dsn";
+    pg: Whole<u32>(private::OLDEST_MAJOR..=99) or "the newest installed",
+        "major version of a private server";
+    initdb: Texts("a list of options such as [\"--data-checksums\"]"),
+        "further options of initdb for a private server";
+    postgres: Raw("a table of settings such as { shared_buffers = \"4GB\" }"),
+        "settings of all servers of a private target, under every condition";
+    standby: Switch = false, "give a private server a synchronous standby";
+    standbys: Raw("a number, or a list of tables"),
+        "standbys of a private server, named standby1, standby2 … or as listed; without synchronous_standby_names, commits wait for the first";
+    directory: Parsed<PathBuf>("an absolute path", absolute) or "/var/tmp",
+        "parent directory of a private server's data directory";
+    wal_directory: Parsed<PathBuf>("an absolute path", absolute) or "inside the data directory",
+        "parent directory of the WAL of a private primary";
+}
+
+/// Keys that are valid with `private = true` only.
+const PRIVATE: [&str; 7] = [
+    keys::pg.name,
+    keys::initdb.name,
+    keys::postgres.name,
+    keys::directory.name,
+    keys::wal_directory.name,
+    keys::standby.key.name,
+    keys::standbys.name,
+];
+
+/// Keys of a server of the user's that a private one cannot have.
+const OWN: [&str; 4] =
+    [keys::host.name, keys::standby_host.name, keys::device.name, keys::control.name];
 
 /// The name of a single `[target]`.
 pub const SINGLE_TARGET: &str = "target";
@@ -37,17 +81,17 @@ pub enum ControlMethod {
 }
 
 impl ControlMethod {
-    fn parse(text: &str) -> Option<ControlMethod> {
+    fn parse(text: &str) -> Result<ControlMethod, String> {
         let mut words = text.split_whitespace();
-        match (words.next()?, words.next(), words.next()) {
-            ("pg_ctl", None, None) => Some(ControlMethod::PgCtl),
-            ("systemctl", Some(unit), None) if !unit.starts_with('-') => {
+        match (words.next(), words.next(), words.next()) {
+            (Some("pg_ctl"), None, None) => Ok(ControlMethod::PgCtl),
+            (Some("systemctl"), Some(unit), None) if !unit.starts_with('-') => {
                 // systemctl completes the name in the same way.
                 let unit =
                     if unit.contains('.') { unit.to_owned() } else { format!("{unit}.service") };
-                Some(ControlMethod::Systemctl { unit })
+                Ok(ControlMethod::Systemctl { unit })
             }
-            _ => None,
+            _ => Err("must be \"pg_ctl\" or \"systemctl UNIT\", such as \"systemctl postgresql@15-main\"".to_owned()),
         }
     }
 }
@@ -82,45 +126,31 @@ fn target(
     section: &Section<'_>,
     hosts: &BTreeMap<String, HostSpec>,
 ) -> Result<Target, ConfigError> {
-    section.refuse_keys_outside(&sections::TARGET)?;
-    let dsn = section.string("dsn")?;
-    if section.boolean("private")?.unwrap_or(false) {
+    section.refuse_keys_outside(&keys::SECTION)?;
+    let dsn = section.read(&keys::dsn)?;
+    if section.get(&keys::private)? {
         if dsn.is_some() {
-            return Err(
-                section.error("dsn", "conflicts with private = true; keep only one of them")
-            );
+            let message = "conflicts with private = true; keep only one of them";
+            return Err(section.error(&keys::dsn, message));
         }
-        if let Some(key) =
-            ["host", "standby_host", "device", "control"].into_iter().find(|key| section.has(key))
-        {
+        if let Some(key) = OWN.into_iter().find(|key| section.has(key)) {
             return Err(section.error(key, "cannot be set with private = true"));
         }
         return Ok(Target::Private(private::parse(section)?));
     }
-    if let Some(key) = private::KEYS.into_iter().find(|key| section.has(key)) {
+    if let Some(key) = PRIVATE.into_iter().find(|key| section.has(key)) {
         return Err(section.error(key, "requires private = true"));
     }
     match dsn {
         Some(dsn) => Ok(Target::Server {
-            dsn: ConnectString::new(dsn),
-            host: hosts::named(section, "host", hosts)?,
-            standby_host: hosts::named(section, "standby_host", hosts)?,
-            device: section.name("device")?,
-            control: control(section)?,
+            dsn,
+            host: hosts::named(section, &keys::host, hosts)?,
+            standby_host: hosts::named(section, &keys::standby_host, hosts)?,
+            device: section.read(&keys::device)?,
+            control: section.read(&keys::control)?,
         }),
         None => Err(section.header_error("requires dsn = \"...\" or private = true")),
     }
-}
-
-fn control(section: &Section<'_>) -> Result<Option<ControlMethod>, ConfigError> {
-    let Some(text) = section.string("control")? else { return Ok(None) };
-    let method = ControlMethod::parse(text);
-    method.map(Some).ok_or_else(|| {
-        section.error(
-            "control",
-            "must be \"pg_ctl\" or \"systemctl UNIT\", such as \"systemctl postgresql@15-main\"",
-        )
-    })
 }
 
 #[cfg(test)]

@@ -8,14 +8,25 @@ use std::time::Duration;
 
 use super::axis::{self, AxisSpec};
 use super::condition::Condition;
+use super::key::section;
 use super::rules::{self, Reset};
 use super::section::Section;
 use super::{command, limits};
 use crate::config::command::CommandSpec;
-use crate::config::keys::{KEYS, Key, Layer, Use};
+use crate::config::keys::{KEYS, Key as WorkKey, Layer, Use, names};
 use crate::config::kinds::WorkloadKind;
-use crate::config::sections;
-use crate::config::value::{ConfigError, DeviceTest, DeviceTests, nearest};
+use crate::config::value::{self, ConfigError, DeviceTest, DeviceTests, nearest};
+
+section! { keys, "[workload], [[workload]]",
+    "The workload. It also takes the keys of its kind (table Keys above); a key with a list of values is an axis of a sweep.";
+    kind: Parsed<WorkloadKind>("one of the workloads listed below", kind_named) or "slob", "kind of workload";
+    name: Parsed<String>("the name of a directory, at most 64 characters", file_name) or "the kind", "name of the workload in reports; must be unique in the file";
+    conditions: Texts("an array of condition names") or "all", "conditions that run this workload";
+    middle: Raw("a table such as { sessions = 4 }") or "the first values",
+        "value of each axis while other axes are varied";
+    reset: OneOf<Reset>(Reset::OF_WORKLOAD) or "as in [experiment]",
+        "what is made equal before each trial of this workload";
+}
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkloadSpec {
@@ -42,17 +53,14 @@ impl WorkloadSpec {
 }
 
 /// Returns whether `[workload]` of this kind takes a key: one of its own, or one of its data set.
-fn takes(kind: WorkloadKind, key: &Key) -> bool {
+fn takes(kind: WorkloadKind, key: &WorkKey) -> bool {
     kind.uses(key.name) || kind.def().data_set && key.is_used_by(Use::Load)
 }
 
 /// Keys of the section that are not workload keys.
 fn own_keys(kind: WorkloadKind) -> Vec<&'static str> {
-    let mut keys = sections::WORKLOAD.names();
-    if kind.def().program {
-        keys.extend(sections::COMMAND.names());
-    }
-    keys
+    let program = if kind.def().program { command::keys::SECTION.names } else { &[] };
+    [keys::SECTION.names, program].concat()
 }
 
 pub(super) fn parse(
@@ -85,7 +93,7 @@ pub(super) fn parse(
                     "`{}` is the name of two workloads; use different names",
                     workload.name
                 );
-                return Err(section.error("name", message));
+                return Err(section.error(&keys::name, message));
             }
             workloads.push(workload);
         }
@@ -110,7 +118,7 @@ pub(super) fn parse(
 /// Splits `test = "all"` into one workload per test, because a window measures one kind of I/O.
 fn split_tests(workload: WorkloadSpec) -> Vec<WorkloadSpec> {
     match workload.layer.test {
-        None | Some(DeviceTests::All) if workload.kind.uses("test") => {
+        None | Some(DeviceTests::All) if workload.kind.uses(names::test) => {
             let with_test = |test: DeviceTest| WorkloadSpec {
                 name: format!("{}-{}", workload.name, test.name()),
                 layer: Layer { test: Some(DeviceTests::One(test)), ..workload.layer.clone() },
@@ -136,19 +144,19 @@ pub(super) fn workload(
     section: &Section<'_>,
     more: &[&'static str],
 ) -> Result<WorkloadSpec, ConfigError> {
-    let kind = kind(section)?;
+    let kind = section.read(&keys::kind)?.unwrap_or(WorkloadKind::Slob);
     let mut layer = Layer::default();
     let mut axes = Vec::new();
     let own_keys = [own_keys(kind).as_slice(), more].concat();
     for name in section.keys() {
-        match Key::named(name) {
+        match WorkKey::named(name) {
             _ if own_keys.contains(&name) => {}
             Some(key) if takes(kind, key) && section.is_list(name) => {
                 axes.push(axis::parse_key(section, key)?);
             }
             Some(key) if takes(kind, key) => section.set(key, &mut layer)?,
             Some(key) => return Err(section.error(name, misplaced(key, kind))),
-            None if sections::COMMAND.has(name) => {
+            None if command::keys::SECTION.has(name) => {
                 return Err(section.error(name, not_applicable(kind)));
             }
             None => {
@@ -160,8 +168,8 @@ pub(super) fn workload(
         }
     }
     // `layer` holds no list yet, and the values of a list of `work_loop` would replace the time.
-    for key in ["transactions", "work_loop"] {
-        if section.has("run_time") && section.has(key) {
+    for key in [names::transactions, names::work_loop] {
+        if section.has(names::run_time) && section.has(key) {
             return Err(section.error(key, "conflicts with run_time; keep only one of them"));
         }
     }
@@ -173,27 +181,29 @@ pub(super) fn workload(
         command::check_keys(section, command, &layer)?;
     }
     Ok(WorkloadSpec {
-        name: section.file_name("name")?.unwrap_or_else(|| kind.name().to_owned()),
+        name: section.read(&keys::name)?.unwrap_or_else(|| kind.name().to_owned()),
         kind,
         layer,
         axes,
         command,
-        conditions: section.strings("conditions")?,
+        conditions: section.read(&keys::conditions)?,
         reset: rules::reset_of_workload(section)?,
     })
 }
 
-fn kind(section: &Section<'_>) -> Result<WorkloadKind, ConfigError> {
-    let Some(name) = section.string("kind")? else { return Ok(WorkloadKind::Slob) };
+fn kind_named(name: &str) -> Result<WorkloadKind, String> {
     let found = WorkloadKind::ALL.iter().copied().find(|kind| kind.name() == name);
     found.ok_or_else(|| {
         let names: Vec<&str> = WorkloadKind::ALL.iter().map(|kind| kind.name()).collect();
-        section
-            .error("kind", format!("`{name}` is not a workload; valid names: {}", names.join(", ")))
+        format!("`{name}` is not a workload; valid names: {}", names.join(", "))
     })
 }
 
-fn misplaced(key: &Key, kind: WorkloadKind) -> String {
+fn file_name(text: &str) -> Result<String, String> {
+    value::check_name(text).map(|()| text.to_owned())
+}
+
+fn misplaced(key: &WorkKey, kind: WorkloadKind) -> String {
     if key.is_used_by(Use::Connect) {
         return "belongs to the target; write dsn = \"...\" in [target]".to_owned();
     }
@@ -227,7 +237,7 @@ pub(super) fn check_judged(
             compared.join(", "),
             judge[0]
         );
-        return Err(head.error("judge", message));
+        return Err(head.error(&super::keys::judge, message));
     }
     Ok(())
 }
@@ -242,13 +252,13 @@ fn check_conditions(
     let names: Vec<&str> = conditions.iter().map(|c| c.name.as_str()).collect();
     if let Some(name) = chosen.iter().find(|name| !names.contains(&name.as_str())) {
         let message = format!("`{name}` is not a condition; {}", nearest(name, &names));
-        return Err(section.error("conditions", message));
+        return Err(section.error(&keys::conditions, message));
     }
     if !workload.runs_under(baseline) {
         let message = format!(
             "must include the baseline `{baseline}`, because the others are compared with it"
         );
-        return Err(section.error("conditions", message));
+        return Err(section.error(&keys::conditions, message));
     }
     Ok(())
 }
