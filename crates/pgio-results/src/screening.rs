@@ -49,7 +49,12 @@ pub enum DesignKind {
 }
 
 impl DesignKind {
-    pub const ALL: &[DesignKind] = &[Self::Fractional, Self::Full, Self::OneAtATime];
+    /// All kinds by their names.
+    pub const ALL: &[(&str, DesignKind)] = &[
+        (Self::Fractional.name(), Self::Fractional),
+        (Self::Full.name(), Self::Full),
+        (Self::OneAtATime.name(), Self::OneAtATime),
+    ];
 
     /// The name in an experiment file.
     pub const fn name(self) -> &'static str {
@@ -102,8 +107,8 @@ mod tests {
         };
         let text = serde_json::to_string(&screening).unwrap();
         assert_eq!(serde_json::from_str::<Screening>(&text).unwrap(), screening);
-        for kind in DesignKind::ALL {
-            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        for (name, kind) in DesignKind::ALL {
+            assert_eq!(serde_json::to_value(kind).unwrap(), *name);
         }
         assert_eq!(screening.levels(), [[false, false], [true, false], [false, true]]);
         assert_eq!(screening.cell("jit").unwrap().high, ["jit"]);

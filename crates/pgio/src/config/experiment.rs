@@ -115,7 +115,8 @@ section! { keys, "[experiment]",
         "points of a sweep: vary each axis with the others at their middle value, or run every combination";
     cells_limit: Whole<u64>(1..=limits::CELLS) or "200; 64 for a design",
         "maximum number of cells of a sweep or of a design; setting it also allows a sweep of more than 8 h";
-    design: OneOf<DesignKind>(screening::DESIGNS) = DesignKind::Fractional,
+    // A fraction measures each factor with all trials and still shows which act together.
+    design: OneOf<DesignKind>(DesignKind::ALL) = DesignKind::Fractional,
         "which combinations of the factors' levels become conditions: a fraction of resolution IV, all of them, or each factor high alone";
 }
 

@@ -77,7 +77,7 @@ fn read_inventory<'a>(
         _ => target::keys::SECTION,
     };
     let own = table.iter().filter(|(key, value)| {
-        value.get_ref().as_table().is_none() || keys_of_node.has(key.get_ref().as_ref())
+        value.get_ref().as_table().is_none() || keys_of_node.names.contains(&key.get_ref().as_ref())
     });
     for (key, value) in own {
         let name = key.get_ref().as_ref();

@@ -81,19 +81,7 @@ pub enum DeviceTest {
     RandomWrite,
 }
 
-impl DeviceTest {
-    pub const ALL: [DeviceTest; 4] =
-        [Self::Throughput, Self::Latency, Self::RandomRead, Self::RandomWrite];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Throughput => "throughput",
-            Self::Latency => "latency",
-            Self::RandomRead => "random_read",
-            Self::RandomWrite => "random_write",
-        }
-    }
-}
+choice! { DeviceTest: Throughput "throughput", Latency "latency", RandomRead "random_read", RandomWrite "random_write" }
 
 /// One test, or all tests, each as a separate workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

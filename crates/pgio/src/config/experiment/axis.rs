@@ -194,7 +194,7 @@ fn axis(section: &Section<'_>, treatments: &[&str]) -> Result<AxisSpec, ConfigEr
         return Err(section.error(&keys::values, "must be all numbers or all strings"));
     }
     let mut templates = Vec::new();
-    for key in section.keys().into_iter().filter(|key| !keys::SECTION.has(key)) {
+    for key in section.keys().into_iter().filter(|key| !keys::SECTION.names.contains(key)) {
         if !treatments.contains(&key) {
             let valid = [keys::SECTION.names, treatments].concat();
             return Err(section.error(key, format!("is an unknown key; {}", nearest(key, &valid))));

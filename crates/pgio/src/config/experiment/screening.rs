@@ -26,13 +26,6 @@ pub struct ScreeningSpec {
     pub design: Design,
 }
 
-/// A fraction measures each factor with all trials and still shows which act together.
-pub(super) const DESIGNS: &[(&str, DesignKind)] = &[
-    (DesignKind::Fractional.name(), DesignKind::Fractional),
-    (DesignKind::Full.name(), DesignKind::Full),
-    (DesignKind::OneAtATime.name(), DesignKind::OneAtATime),
-];
-
 /// The name of the condition with all factors low.
 const ALL_LOW: &str = "all low";
 /// Default maximum number of cells: two minutes a block with windows of one second.

@@ -124,7 +124,7 @@ fn split_tests(workload: WorkloadSpec) -> Vec<WorkloadSpec> {
                 layer: Layer { test: Some(DeviceTests::One(test)), ..workload.layer.clone() },
                 ..workload.clone()
             };
-            DeviceTest::ALL.map(with_test).into()
+            DeviceTest::ALL.iter().map(|(_, test)| with_test(*test)).collect()
         }
         _ => vec![workload],
     }
@@ -156,7 +156,7 @@ pub(super) fn workload(
             }
             Some(key) if takes(kind, key) => section.set(key, &mut layer)?,
             Some(key) => return Err(section.error(name, misplaced(key, kind))),
-            None if command::keys::SECTION.has(name) => {
+            None if command::keys::SECTION.names.contains(&name) => {
                 return Err(section.error(name, not_applicable(kind)));
             }
             None => {
