@@ -83,9 +83,9 @@ pub fn tolerable() -> Vec<&'static str> {
     checks().into_iter().filter(|check| !check.invalid.is_empty()).map(|check| check.id).collect()
 }
 
-/// Returns the general remedy of a check.
-pub fn remedy(id: &str) -> Option<&'static str> {
-    checks().into_iter().find(|check| check.id == id).map(|check| check.remedy)
+/// Returns the definition of a check.
+pub fn definition(id: &str) -> Option<CheckDef> {
+    checks().into_iter().find(|check| check.id == id)
 }
 
 #[cfg(test)]

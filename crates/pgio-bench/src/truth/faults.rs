@@ -182,7 +182,7 @@ mod tests {
         for fault in FAULTS.iter().chain(LOOKALIKES) {
             match &fault.expected {
                 Expected::Check { id, .. } => {
-                    assert!(pgio_results::checks::definition(id).is_some(), "rule {}", fault.rule);
+                    assert!(pgio::feature::definition(id).is_some(), "rule {}", fault.rule);
                 }
                 Expected::ImagesNote => {}
             }

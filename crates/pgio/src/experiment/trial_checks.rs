@@ -10,6 +10,7 @@ mod observed;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::feature;
 use crate::treatment::InForce;
 use pgio_results::change::{Change, Subject};
 use pgio_results::checks::{self, CLOCK_STEP, WEAVE_ENDED, WEAVE_GUARD};
@@ -58,7 +59,7 @@ pub(super) fn judge(
     found.iter_mut().for_each(|check| attribute_to_condition(check, declared));
     trial.checks.extend(found);
     // A check that is not in the table can neither be tolerated nor looked up: a bug.
-    debug_assert!(trial.checks.iter().all(|c| checks::definition(&c.id).is_some()));
+    debug_assert!(trial.checks.iter().all(|c| feature::definition(&c.id).is_some()));
     let counts = |c: &Check| c.verdict != CheckVerdict::Invalid || !checks::is_behavior(&c.id);
     debug_assert!(trial.checks.iter().all(counts), "behavior never makes a trial invalid");
 }

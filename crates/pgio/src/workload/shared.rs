@@ -100,8 +100,10 @@ pub struct PartKind {
     pub name: &'static str,
     /// Refuses work for which this host lacks something.
     pub check: fn(&Part) -> Result<(), EngineError>,
-    pub prepare: fn(&Part, Setup, &mut Client) -> Result<Box<dyn Participants>, EngineError>,
+    pub prepare: Prepare,
 }
+
+type Prepare = fn(&Part, Setup, &mut Client) -> Result<Box<dyn Participants>, EngineError>;
 
 impl Part {
     /// Returns the part of the work with these sessions.

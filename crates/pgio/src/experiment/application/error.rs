@@ -223,7 +223,7 @@ fn describe(found: &NoneValid) -> String {
     };
     let counts = ids(&|(id, times)| format!("{id} {times}"));
     let also_failed = if *failed > 0 { format!(", {failed} failed") } else { String::new() };
-    let remedy = most.first().and_then(|(id, _)| feature::remedy(id));
+    let remedy = most.first().and_then(|(id, _)| feature::definition(id)).map(|c| c.remedy);
     let remedy = remedy.map_or_else(String::new, |remedy| format!("{remedy}; "));
     let named = ids(&|(id, _)| format!("{id:?}"));
     let invalid = trials - failed;
