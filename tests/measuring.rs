@@ -33,7 +33,7 @@ fn has_blkio() -> bool {
     let found = blkio::find(&Local).unwrap();
     let has_it = found.is_some_and(|found| found.version == Version::V1 && found.at_root);
     if !has_it {
-        eprintln!("skipped: cgroup v1's blkio is not mounted here");
+        pgio_tests::skipped("cgroup v1's blkio is not mounted here");
     }
     has_it
 }

@@ -23,7 +23,7 @@ use pgio_tests::workdir::{Running, Workdir, condition_of, experiment_on, wait_un
 fn is_root(what: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("skipped: {what} needs root");
+        pgio_tests::skipped(&format!("{what} needs root"));
     }
     root
 }
@@ -269,7 +269,7 @@ fn an_impossible_link_is_refused_before_anything_is_changed() {
     dir.compare(&text(&target, SHORT, &line("eth77")))
         .expect(4, &["host local has no interface `eth77` (known: "]);
     if has_netem() {
-        eprintln!("skipped: this kernel has netem, so there is nothing to refuse");
+        pgio_tests::skipped("this kernel has netem, so there is nothing to refuse");
         return;
     }
     dir.compare(&text(&target, SHORT, &line("lo"))).expect(4, &["no netem on host local"]);
@@ -279,7 +279,7 @@ fn an_impossible_link_is_refused_before_anything_is_changed() {
 #[test]
 fn a_link_is_slowed_for_its_trials() {
     if !has_netem() {
-        eprintln!("skipped: netem needs root and a kernel that has it");
+        pgio_tests::skipped("netem needs root and a kernel that has it");
         return;
     }
     let cluster = cluster();
@@ -371,7 +371,9 @@ fn leave() -> Option<u64> {
     let available = meminfo("MemAvailable:");
     let writable = rustix::fs::access(NUMBER, rustix::fs::Access::WRITE_OK).is_ok();
     if !writable || available < TAKEN + PLENTY {
-        eprintln!("skipped: a ballast needs {NUMBER} and more memory than is available here");
+        pgio_tests::skipped(&format!(
+            "a ballast needs {NUMBER} and more memory than is available here"
+        ));
         return None;
     }
     Some((available - TAKEN) >> 20)

@@ -214,7 +214,7 @@ fn commit_10000() {
 #[test]
 fn page_cache() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: a memory limit needs root");
+        pgio_tests::skipped("a memory limit needs root");
         return;
     }
     let (_dir, results) = compare(&replace_keys(&bare(&example("page-cache.toml")), SHORT), "");
@@ -264,7 +264,7 @@ fn pgbench() {
 #[test]
 fn sysbench() {
     if Command::new("sysbench").arg("--version").output().is_err() {
-        eprintln!("skipped: sysbench is not installed");
+        pgio_tests::skipped("sysbench is not installed");
         return;
     }
     let text = bare(&example("sysbench.toml")).replace("table_size = 10000", "table_size = 1000");

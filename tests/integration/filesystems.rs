@@ -401,7 +401,7 @@ fn the_root_file_system_needs_a_confirmation() {
     in_namespace_of_its_own!();
     let info = fs::read_to_string("/proc/self/mountinfo").unwrap();
     if info.lines().any(|line| line.contains(" /var ") || line.contains(" /var/tmp ")) {
-        eprintln!("skipped: /var/tmp does not lie on the root file system");
+        pgio_tests::skipped("/var/tmp does not lie on the root file system");
         return;
     }
     let dir = Workdir::new();

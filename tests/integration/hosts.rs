@@ -312,7 +312,7 @@ const ROUNDS: u32 = 25;
 #[test]
 fn a_loop_device_is_located_with_the_device_below_its_file() {
     if !geteuid().is_root() {
-        eprintln!("skipped: only root makes loop devices");
+        pgio_tests::skipped("only root makes loop devices");
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -172,7 +172,7 @@ fn resize(browser: &mut Browser, (width, theme): (u32, &str)) {
 #[test]
 fn the_page_grows_survives_a_restart_and_stays() {
     let Some(program) = browser::installed() else {
-        eprintln!("skipped: no Chromium here (Debian: apt-get install chromium)");
+        pgio_tests::skipped("no Chromium here (Debian: apt-get install chromium)");
         return;
     };
     let mut browser = Browser::start(&program);

@@ -58,7 +58,7 @@ impl Page {
 fn browser() -> Option<Browser> {
     let found = browser::installed();
     if found.is_none() {
-        eprintln!("skipped: no Chromium here (Debian: apt-get install chromium)");
+        pgio_tests::skipped("no Chromium here (Debian: apt-get install chromium)");
     }
     found.map(|program| Browser::start(&program))
 }

@@ -108,7 +108,9 @@ fn an_installed_server_is_used() {
         let origin = &cluster.binaries().origin;
         assert!(matches!(origin, Origin::Installed(_)), "{origin:?}");
     } else {
-        eprintln!("skipped: PostgreSQL {INSTALLED} is not installed, so a downloaded one was used");
+        pgio_tests::skipped(&format!(
+            "PostgreSQL {INSTALLED} is not installed, so a downloaded one was used"
+        ));
     }
     assert_eq!(cluster.standby_conninfo(), None);
     assert!(matches!(cluster.stop_standby(), Err(Error::Supervisor(_))));
@@ -138,7 +140,7 @@ fn psql_reads_the_conninfo() {
     let cluster = shared_primary(INSTALLED);
     let psql = cluster.binaries().directory.join("psql");
     if !psql.is_file() {
-        eprintln!("skipped: no psql beside the server");
+        pgio_tests::skipped("no psql beside the server");
         return;
     }
     let output = Command::new(psql)
@@ -342,7 +344,7 @@ fn server_ids() -> (u32, u32) {
 #[test]
 fn links_that_the_server_user_plants_are_not_followed_by_root() {
     if !geteuid().is_root() {
-        eprintln!("skipped: not root, so there is nothing to be gained");
+        pgio_tests::skipped("not root, so there is nothing to be gained");
         return;
     }
     let base = base();
@@ -375,7 +377,7 @@ fn links_that_the_server_user_plants_are_not_followed_by_root() {
 #[test]
 fn other_local_users_are_kept_out() {
     if !geteuid().is_root() {
-        eprintln!("skipped: not root, so there is no other user to be");
+        pgio_tests::skipped("not root, so there is no other user to be");
         return;
     }
     let base = base();
@@ -383,7 +385,7 @@ fn other_local_users_are_kept_out() {
     let cluster = PrivateCluster::start(&spec).unwrap();
     let psql = cluster.binaries().directory.join("psql");
     if !psql.is_file() {
-        eprintln!("skipped: no psql beside the server");
+        pgio_tests::skipped("no psql beside the server");
         return;
     }
     let (uid, gid) = server_ids();
@@ -414,7 +416,7 @@ fn other_local_users_are_kept_out() {
 #[test]
 fn an_unprivileged_user_has_clusters_too() {
     if !geteuid().is_root() {
-        eprintln!("skipped: not root, so every other test shows it");
+        pgio_tests::skipped("not root, so every other test shows it");
         return;
     }
     let base = base();

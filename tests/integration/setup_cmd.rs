@@ -52,7 +52,7 @@ fn seeds_conf(database: &str) -> String {
 fn listed(db: &TestDatabase) -> Option<Vec<(String, String)>> {
     let psql = Command::new("psql").args(["-X", "-A", "-t", "-c", r"\d+", &db.conninfo]).output();
     let Ok(psql) = psql else {
-        eprintln!("skipped: psql is not installed");
+        pgio_tests::skipped("psql is not installed");
         return None;
     };
     let text = String::from_utf8(psql.stdout).unwrap();

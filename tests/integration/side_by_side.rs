@@ -206,7 +206,7 @@ fn work_of_others_on_the_server_is_foreign_load() {
         command
     };
     if !std::path::Path::new("/usr/lib/postgresql/15/bin/pgbench").exists() {
-        eprintln!("skipped: pgbench is not installed");
+        pgio_tests::skipped("pgbench is not installed");
         return;
     }
     assert!(pgbench(&["-i", "-s", "1", "-q"]).status().unwrap().success());

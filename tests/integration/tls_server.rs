@@ -264,7 +264,7 @@ pub(crate) fn possible() -> bool {
     let owned = !rustix::process::geteuid().is_root() || unprivileged().is_some();
     let possible = openssl && owned && find_bin().is_some();
     if !possible {
-        eprintln!("skipped: needs an installed PostgreSQL with psql, its user, and openssl");
+        pgio_tests::skipped("needs an installed PostgreSQL with psql, its user, and openssl");
     }
     possible
 }

@@ -245,7 +245,7 @@ fn every_kind_of_write_is_limited() {
         return;
     }
     if Command::new("fio").arg("--version").output().is_err() {
-        eprintln!("skipped, there is no fio");
+        pgio_tests::skipped("there is no fio");
         return;
     }
     // Limits are a device's own, so each kind has a disk of its own and both are measured at a time.

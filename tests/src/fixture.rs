@@ -184,7 +184,7 @@ pub fn is_installed(program: &str) -> bool {
     let search = format!("PATH=$PATH:/usr/sbin:/sbin; command -v {program}");
     let there = Command::new("sh").args(["-c", &search]).output().unwrap().status.success();
     if !there {
-        eprintln!("skipped: {program} is not installed");
+        crate::skipped(&format!("{program} is not installed"));
     }
     there
 }

@@ -476,6 +476,23 @@ pub fn stored_runs(runs: u32, mut level: impl FnMut(u32) -> f64) -> Vec<StoredEx
         .collect()
 }
 
+/// Thirty runs: the machine changes at run 11; `on` alone, against the baseline, at run 21.
+pub fn changing_runs() -> Vec<StoredExperiment> {
+    let mut rng = SplitMix64::new(6);
+    let mut stored = stored_runs(30, |run| {
+        let machine = if run < 11 { 0.8 } else { 1.0 };
+        // The machine varies by much more than the ratio changes.
+        machine * (0.08 * unit_noise(&mut rng)).exp()
+    });
+    for run in &mut stored[20..] {
+        for t in run.trials.iter_mut().filter(|t| t.is_of("on")) {
+            let metric = t.metrics.get_mut("commits_per_second").expect("each trial has a rate");
+            metric.value = metric.value.map(|v| v * 0.95);
+        }
+    }
+    stored
+}
+
 /// Writes runs as `compare` does, each into a directory of its own below `dir`.
 pub fn write_runs(dir: &Path, runs: &[StoredExperiment]) -> Result<Vec<PathBuf>, StoreError> {
     (1..)

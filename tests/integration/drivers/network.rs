@@ -68,7 +68,7 @@ impl Network {
     /// With a running server; `None`, and says why, where it cannot run.
     pub(super) fn up() -> Option<Network> {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: network namespaces need root");
+            pgio_tests::skipped("network namespaces need root");
             return None;
         }
         if !["nsenter", "ip", "setpriv"].into_iter().all(is_installed) || !Path::new(BIN).exists() {
@@ -79,7 +79,7 @@ impl Network {
         let prefix = format!("pgio{}-{number}", std::process::id());
         let mut network = Network::new(prefix, false);
         if let Err(why) = network.link() {
-            eprintln!("skipped: no network namespaces here: {why}");
+            pgio_tests::skipped(&format!("no network namespaces here: {why}"));
             return None;
         }
         network.start_server();

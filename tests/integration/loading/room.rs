@@ -119,7 +119,7 @@ pub(crate) struct TinyFileSystem(tempfile::TempDir);
 impl TinyFileSystem {
     pub(crate) fn mount() -> Option<TinyFileSystem> {
         if !is_root() {
-            eprintln!("skipped: only root can mount a small file system");
+            pgio_tests::skipped("only root can mount a small file system");
             return None;
         }
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -128,7 +128,7 @@ impl TinyFileSystem {
             .arg(dir.path())
             .status();
         if !mounted.is_ok_and(|s| s.success()) {
-            eprintln!("skipped: this machine does not let root mount a tmpfs");
+            pgio_tests::skipped("this machine does not let root mount a tmpfs");
             return None;
         }
         let mount = TinyFileSystem(dir);

@@ -1,13 +1,10 @@
 //! Verdicts that are hard to say: what every form of the report says of them.
 
 use benchmath::factorial::Design;
-use benchmath::rng::SplitMix64;
 use pgio_results::screening::DesignKind;
 use pgio_results::store::StoredExperiment;
 use pgio_verdict::history::{Question, Run, history};
-use pgio_verdict::test_support::{
-    FACTORS, demo, screened_in, set, stalling, stored_runs, unit_noise, woven,
-};
+use pgio_verdict::test_support::{FACTORS, changing_runs, demo, screened_in, set, stalling, woven};
 use pgio_verdict::{Gate, analyze};
 
 use super::{document, gate, summary, text};
@@ -110,20 +107,9 @@ fn a_factor_that_stalls_is_said_to_be_undecided_for_that() {
     assert!(text.contains(&said), "{text}");
 }
 
-/// The machine changes at run 11; `on` alone, against the baseline, at run 21.
 #[test]
 fn a_change_of_a_ratio_over_many_runs_is_a_sentence() {
-    let mut rng = SplitMix64::new(6);
-    let mut stored = stored_runs(30, |run| {
-        let machine = if run < 11 { 0.8 } else { 1.0 };
-        machine * (0.08 * unit_noise(&mut rng)).exp()
-    });
-    for run in &mut stored[20..] {
-        for t in run.trials.iter_mut().filter(|t| t.is_of("on")) {
-            let metric = t.metrics.get_mut("commits_per_second").unwrap();
-            metric.value = metric.value.map(|v| v * 0.95);
-        }
-    }
+    let stored = changing_runs();
     let runs = stored.iter().map(|s| Run::from_stored(s).unwrap()).collect();
     let found = history(runs, Question::default()).unwrap();
     let text = super::history::document(&found).headline;

@@ -4,7 +4,7 @@ use benchmath::rng::SplitMix64;
 use pgio_results::metrics::DeclaredMetric;
 
 use super::*;
-use crate::test_support::{stored_runs, unit_noise};
+use crate::test_support::{changing_runs, stored_runs, unit_noise};
 
 fn runs(n: u32, step_at: Option<u32>, seed: u64) -> Vec<Run> {
     let mut rng = SplitMix64::new(seed);
@@ -241,18 +241,7 @@ fn a_trend_counts_the_runs_that_lack_the_condition() {
 /// The machine changes at run 11; `on` alone, against the baseline, at run 21.
 #[test]
 fn ratios_to_the_baseline_show_what_a_change_of_the_machine_hides() {
-    let mut rng = SplitMix64::new(6);
-    let mut stored = stored_runs(30, |run| {
-        let machine = if run < 11 { 0.8 } else { 1.0 };
-        // The machine varies by much more than the ratio changes.
-        machine * (0.08 * unit_noise(&mut rng)).exp()
-    });
-    for run in &mut stored[20..] {
-        for t in run.trials.iter_mut().filter(|t| t.is_of("on")) {
-            let metric = t.metrics.get_mut("commits_per_second").unwrap();
-            metric.value = metric.value.map(|v| v * 0.95);
-        }
-    }
+    let stored = changing_runs();
     let found = follow(stored.iter().map(|s| Run::from_stored(s).unwrap()).collect());
     let condition = |name: &str| found.conditions.iter().find(|s| s.condition == name).unwrap();
     let runs = |changes: &[LevelChange]| changes.iter().map(|c| c.run).collect::<Vec<_>>();

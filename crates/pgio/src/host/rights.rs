@@ -335,7 +335,7 @@ mod tests {
                 CommandLine::new(program).args(harmless_arguments(program)).env("PATH", path);
             match Local.output(&line) {
                 Ok(output) => assert!(output.status.success(), "{program}: {}", output.stderr),
-                Err(error) => eprintln!("skipped: {error}"),
+                Err(error) => pgio_tests::skipped(&format!("{error}")),
             }
         }
     }

@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn a_program_of_root_is_never_run() {
         if !geteuid().is_root() {
-            eprintln!("skipped: only root can start such a process");
+            pgio_tests::skipped("only root can start such a process");
             return;
         }
         assert_eq!(FakeStandby::start("postgres", None, |_| {}).read(), (None, None));

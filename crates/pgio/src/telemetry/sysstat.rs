@@ -142,7 +142,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let monitors = Monitors::start(dir.path()).unwrap();
         if let Some(warning) = &monitors.warning {
-            eprintln!("skipped: {}: {}", warning.what, warning.try_this);
+            pgio_tests::skipped(&format!("{}: {}", warning.what, warning.try_this));
             return;
         }
         let pids: Vec<u32> = monitors.running.iter().map(Child::id).collect();
