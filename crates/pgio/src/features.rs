@@ -1,6 +1,6 @@
 //! The features that pgio is built with: each has its directory here, its line below, and the Cargo feature of its name.
 //!
-//! They are above `experiment`: each uses the core, none uses another.
+//! They are above `cli`, because they bring commands: each uses the core, none uses another.
 
 use crate::feature::Feature;
 
