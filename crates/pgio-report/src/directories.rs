@@ -1,6 +1,6 @@
 //! Results directories: reads them, judges what they hold, and writes their report pages.
 //!
-//! `analysis` and `report` work on records in memory and touch no file; this module connects them with the files of
+//! [`pgio_verdict`] and `report` work on records in memory and touch no file; this module connects them with the files of
 //! [`pgio_results::store`]. It prints nothing. A page is made from what is stored, so it can be written again at any
 //! time. Next: [`pgio_verdict::sides`] compares the runs of two sides.
 

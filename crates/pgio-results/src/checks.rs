@@ -1,7 +1,7 @@
 //! All validity checks: name, meaning, and what to do.
 //!
 //! `tolerate =`, the documentation and the tests use this table. Its numbers come from `thresholds`. Checks are
-//! evaluated where the facts are (`experiment::trial_checks` for one trial, `analysis` for several), not here. The
+//! evaluated where the facts are (`experiment::trial_checks` for one trial, `pgio_verdict` for several), not here. The
 //! remedies are general; a check may give a more specific one.
 //!
 //! There are two kinds of checks. If the *measurement* is broken, the trial proves nothing about its

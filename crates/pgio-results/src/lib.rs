@@ -6,7 +6,7 @@
 //! [`checks`] the table of validity checks, [`thresholds`] their numbers, [`telemetry`] observations beside the
 //! workload, [`wire`] the record of a trial as JSON, [`store`] the directory of an experiment,
 //! [`joint`] the servers that share a window, [`sweep`] the axes varied beside the conditions, [`screening`] the factors that conditions are made of. Nothing here measures or judges. Next:
-//! `analysis` draws conclusions from these records alone.
+//! `pgio_verdict` draws conclusions from these records alone.
 
 mod directory;
 pub mod files;

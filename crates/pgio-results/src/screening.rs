@@ -1,7 +1,7 @@
 //! Factors of a screening experiment, and the design that made its conditions from them.
 //!
 //! Stored unchanged in the manifest. Each condition is a cell of the design: it has the treatments of
-//! each factor's low or high level. Next: `benchmath::factorial` has the designs, `analysis::screening`
+//! each factor's low or high level. Next: `benchmath::factorial` has the designs, `pgio_verdict::screening`
 //! estimates the effects from the stored cells alone.
 
 use serde::{Deserialize, Serialize};

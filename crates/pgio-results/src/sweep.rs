@@ -3,7 +3,7 @@
 //! Stored unchanged in the manifest; each trial records its point. The first point is the middle
 //! one: each axis is varied from it with all others fixed, and the primary metric is judged at it.
 //! An experiment without a sweep has one point, which is empty. Next:
-//! `analysis::sweep` draws curves along the axes.
+//! `pgio_verdict::sweep` draws curves along the axes.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Observations beside the workload during a window, summarized for the trial's record.
 //!
 //! Plain data in base units, stored unchanged; the samples are a [`Series`]. Rates are means over
-//! the window. A value that could not be read is absent, never 0. Next: `analysis` draws the
+//! the window. A value that could not be read is absent, never 0. Next: `pgio_verdict` draws the
 //! reconciliation and the wait decomposition from this.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,7 +3,7 @@
 //! During a WAL flush, the leading session waits for IO:WALSync and IO:WALWrite, and the sessions
 //! that share the flush wait for LWLock:WALWrite; these events form one group. PostgreSQL 17
 //! renamed some events (WALSync to WalSync), so comparison ignores case. Next:
-//! `analysis` divides latencies by these groups.
+//! `pgio_verdict` divides latencies by these groups.
 
 use std::collections::BTreeMap;
 

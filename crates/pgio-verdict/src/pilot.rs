@@ -6,7 +6,7 @@
 //! for its estimate: it is an upper bound, because the true noise exceeds that bound in only one of ten
 //! pilots.
 //!
-//! Pure, as all of `analysis`. Next: `report::pilot` prints it.
+//! Pure, as all of this crate. Next: `report::pilot` prints it.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Compares the results of two sides, such as last month's runs with today's, workload by workload.
 //!
 //! [`pair_workloads`] and [`runs_like`] find by name which directories belong together; [`compare`] refuses runs
-//! that have nothing in common. Next: `analysis::across` has the statistics.
+//! that have nothing in common. Next: `across` has the statistics.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

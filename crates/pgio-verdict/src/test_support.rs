@@ -1,4 +1,4 @@
-//! Stored experiments and trials made up for tests: of `analysis` here and of `report`.
+//! Stored experiments and trials made up for tests: of verdicts here and of `report`.
 
 use std::path::{Path, PathBuf};
 

@@ -8,7 +8,7 @@
 //! [`application`] runs an experiment file from its text to its stored results; [`doctor`] finds beforehand what
 //! would spoil them. Other commands share [`state`] (directories, ids, locks), [`target`], [`admin`] sessions and conflicts with other runs,
 //! [`clusters`], the [`slob`] data set. [`undo`] restores what interrupted runs left
-//! changed; [`ballast`] takes memory without a run.
+//! changed.
 //!
 //! Nothing here prints: an observer receives [`event`]s.
 //! Next: `report` reads the stored results; neither module sees the other.

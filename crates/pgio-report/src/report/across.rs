@@ -1,6 +1,6 @@
 //! Two experiments as a document: the numbers, and what differs besides the date.
 //!
-//! This file chooses contents and wording, also of the rulings; numbers and verdicts come from `analysis::across`.
+//! This file chooses contents and wording, also of the rulings; numbers and verdicts come from `pgio_verdict::across`.
 //! Next: `text` prints the document.
 
 use super::csv::{at_least, number, word};

@@ -1,8 +1,8 @@
 //! Tables that explain an effect: where the time of an operation went, which reads reached the device, the writes of a
 //! replicated device on both sides, the standbys, and the background work.
 //!
-//! A table without samples is omitted. Numbers and attribution come from `analysis::waits` and
-//! `analysis::reconcile`; this file words them.
+//! A table without samples is omitted. Numbers and attribution come from `pgio_verdict::waits` and
+//! `pgio_verdict::reconcile`; this file words them.
 
 use super::format::{self, NONE};
 use super::table::{Column, Table, columns};

@@ -1,6 +1,6 @@
 //! A history as a document: what changed and when, then a line for each run and condition.
 //!
-//! This file chooses contents and wording; numbers and verdicts come from `analysis::history`.
+//! This file chooses contents and wording; numbers and verdicts come from `pgio_verdict::history`.
 //! Next: `html::history` draws the charts of the page.
 
 use benchmath::change_points;

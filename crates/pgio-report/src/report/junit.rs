@@ -2,7 +2,7 @@
 //!
 //! One experiment: the cases are the rulings of the `gate`. A condition that is worse by more than the margin,
 //! or failed in more trials, fails; one without a valid trial is an error, and an undecided one is skipped. Two
-//! sides: a case for each rule and condition, by the rulings of `analysis::across::gate`. Times are not given,
+//! sides: a case for each rule and condition, by the rulings of `pgio_verdict::across::gate`. Times are not given,
 //! because a trial's length says nothing. Text is escaped here; control characters, which XML cannot hold, are
 //! spelled out before.
 

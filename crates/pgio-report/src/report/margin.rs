@@ -1,7 +1,7 @@
 //! Words for the decision about the margin, and the gate: whether any condition that answers the question is worse than
 //! the baseline by more than the margin, or failed in more trials.
 //!
-//! What decides is `decision` and `gate` of each comparison, from `analysis::margin`; this file groups and words it. The
+//! What decides is `decision` and `gate` of each comparison, from `pgio_verdict::margin`; this file groups and words it. The
 //! result of the gate and JUnit's cases (`junit`) are both made of [`rulings`], so they never contradict each other.
 
 use super::{format, lead};

@@ -1,6 +1,6 @@
 //! The effects of factors in words: what matters here, what does not, and what acts together.
 //!
-//! Numbers come from `analysis::screening`; this file words them. The table has every main effect and the
+//! Numbers come from `pgio_verdict::screening`; this file words them. The table has every main effect and the
 //! interactions that were detected; JSON and CSV have all.
 
 use super::format::{self, NONE, NOT_DECIDED};

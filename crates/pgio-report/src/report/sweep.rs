@@ -1,7 +1,7 @@
 //! A sweep in tables and sentences: along each axis every condition's rate, change and latencies, its
 //! knee, and the predicted and measured latency of a commit.
 //!
-//! Numbers come from `analysis::sweep`; this file words them. `html::sweep` draws the
+//! Numbers come from `pgio_verdict::sweep`; this file words them. `html::sweep` draws the
 //! same curves.
 
 use pgio_results::latency::{Operation, Statistic};
@@ -335,7 +335,7 @@ pub(super) fn grid(analysis: &Analysis, swept: &SweepResult) -> Option<Table> {
     })
 }
 
-// The knee of each curve of a sweep in words. `analysis::sweep` finds the knee. What is said of the values beside it
+// The knee of each curve of a sweep in words. `pgio_verdict::sweep` finds the knee. What is said of the values beside it
 // is true of the measured ones: that capacity is higher, only if a greater load had more throughput. Where only a
 // lower bound of the latency is known, power is lower than it seems.
 

@@ -40,7 +40,7 @@ pub struct StoredExperiment {
     pub trials: Vec<Trial>,
     /// Whether a crash tore the last line of trials.jsonl, which is skipped.
     pub torn: bool,
-    /// Whether the trials' checks include those that need the other trials: see `analysis::judge`.
+    /// Whether the trials' checks include those that need the other trials: see `pgio_verdict::judge`.
     pub judged: bool,
 }
 

@@ -11,7 +11,7 @@
 //!
 //! `job` also runs the commands that print the nodes of a fleet.
 //!
-//! Prints nothing and knows no exit code: events go to an observer, errors are enums (`error`). Next: `perform`.
+//! Prints nothing: events go to an observer, errors are enums (`error`). Next: `perform`.
 
 mod background;
 pub mod cells;

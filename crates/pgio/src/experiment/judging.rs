@@ -1,6 +1,6 @@
 //! Decides by the analysis which trials must not count.
 //!
-//! `analysis::resolution` computes the intervals. The verdicts are the analysis's, so that the loop never repeats a trial that the report
+//! `pgio_verdict::resolution` computes the intervals. The verdicts are the analysis's, so that the loop never repeats a trial that the report
 //! counts, or the reverse. Each trial is added once; judging a block takes the time of its own
 //! trials, however many preceded it.
 

@@ -4,7 +4,7 @@
 //! server of one, ends sessions of dead runs there, and undoes its steps. A journal stays locked meanwhile, and
 //! stays on disk while one of its changes is in place.
 //!
-//! Prints nothing and knows no exit code: events go to an observer, `cli::exit` assigns the codes of [`UndoError`].
+//! Prints nothing: events go to an observer, errors are [`UndoError`].
 //! Next: `treatment::undo_all`, which undoes the steps of a journal; `cli::undo`, which shows the events.
 
 use std::collections::BTreeSet;

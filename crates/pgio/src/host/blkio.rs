@@ -7,7 +7,7 @@
 //! they are merged.
 //!
 //! This module reads and writes these files; callers decide on the limits.
-//! Next: `treatment::throttle`. Source: the kernel's Documentation/admin-guide/cgroup-v1/
+//! Next: `features::throttle`. Source: the kernel's Documentation/admin-guide/cgroup-v1/
 //! blkio-controller.rst and cgroup-v2.rst.
 
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@
 //! | configuration, [`show`] | `drbdsetup show --json --show-defaults` | `drbdsetup show --show-defaults` |
 //!
 //! The parsers ignore unknown fields, because fields differ between versions; a missing required
-//! field is an error that names it. This module starts no program; `treatment::drbd` and
+//! field is an error that names it. This module starts no program; `features::drbd` and
 //! `telemetry::host` do.
 
 pub mod disks;

@@ -3,7 +3,7 @@
 //!
 //! Names match the changes that treatments declare: `DRBD r0 = …` is the protocol of r0,
 //! `al-extents of DRBD r0 = …` that option. Any other difference between two conditions is
-//! undeclared. Next: `analysis::cross`, which compares.
+//! undeclared. Next: `pgio_verdict::cross`, which compares.
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //!
 //! Measured without PostgreSQL, once per experiment, in about one second per file system. Probes
 //! never fail: a value that cannot be measured is absent, and the notes give the reason. Next:
-//! `analysis` compares the measured commits with it.
+//! `pgio_verdict` compares the measured commits with it.
 //!
 //! A flush is a synchronous 8 kB write in the directory of the WAL. `dd oflag=dsync` writes some blocks per
 //! round and reports its own elapsed time, so neither its start nor the network to the host counts. A round

@@ -4,7 +4,7 @@
 //! because a regular schedule would always find periodic work (a commit_delay of 20 ms) in the same
 //! state. An interval of the window without a round counts as missed; how many rounds fall into the
 //! slices of one condition is random, so they have the window's share of missed rounds. Next:
-//! `results::waits` groups events, `analysis` divides latencies by them.
+//! `results::waits` groups events, `pgio_verdict` divides latencies by them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};

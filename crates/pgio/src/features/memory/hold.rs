@@ -3,7 +3,7 @@
 //! The ballast has a journal of its own, so that runs can start while it is held. [`release`] and an undo of all
 //! journals free it. [`check`] comes before [`take`], so that the user can be asked in between.
 //!
-//! Prints nothing and knows no exit code: events go to an observer. Next: [`super::huge_pages`], the same inside an experiment;
+//! Prints nothing: events go to an observer. Next: [`super::huge_pages`], the same inside an experiment;
 //! `experiment::undo`, which undoes the journal.
 
 use super::amount::Memory;

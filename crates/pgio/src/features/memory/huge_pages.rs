@@ -6,7 +6,7 @@
 //! lower any number between the one found and the one requested. A server that starts with
 //! `huge_pages = try` may use pages of the ballast, which the evidence shows.
 //!
-//! The functions are public for `experiment::ballast`, which holds a ballast without an experiment.
+//! [`super::hold`] holds a ballast without an experiment.
 
 use std::path::Path;
 use std::time::Duration;
