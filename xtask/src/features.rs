@@ -23,7 +23,7 @@ pub struct Options {
     /// Check that pgio compiles without each feature, and without all
     #[arg(long)]
     check: bool,
-    /// Of the sets, only the one without this feature
+    /// Check only the program without this feature
     #[arg(long, value_name = "FEATURE", requires = "check")]
     without: Option<String>,
 }

@@ -125,7 +125,7 @@ fn treatments() -> String {
 fn checks() -> String {
     table(
         ["Check", "Kind", "Invalid when", "Warning when", "What to do"],
-        feature::checks().iter().map(|c: &CheckDef| {
+        feature::CHECKS.iter().map(|c: &CheckDef| {
             let or_not =
                 |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
             [
@@ -175,7 +175,7 @@ mod tests {
             .map(|key| key.name.to_owned())
             .chain(METRICS.iter().map(|m| m.name.to_owned()))
             .chain(feature::treatments().map(|k| k.name.to_owned()))
-            .chain(feature::checks().into_iter().map(|c| c.id.to_owned()));
+            .chain(feature::CHECKS.iter().map(|c| c.id.to_owned()));
         for name in names {
             assert!(text.contains(&format!("| `{name}` |")), "{name}");
         }

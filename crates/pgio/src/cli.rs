@@ -93,19 +93,18 @@ enum Command {
 
 /// Returns the definition of the command line, for the man page and shell completions.
 pub fn command() -> clap::Command {
-    feature::commands().fold(Cli::command(), |all, own| all.subcommand((own.command)()))
+    feature::commands()
+        .fold(Cli::command(), |all, own| all.subcommand((own.define)(clap::Command::new(own.name))))
 }
 
 pub fn main() -> ExitCode {
     crate::host::exec::close_inherited_on_exec();
+    pgio_connect::on_warning(|found| output::warn(&crate::experiment::target::warning(found)));
     let ran = command().try_get_matches().and_then(|matches| {
         let named = matches.subcommand();
         let own = named.and_then(|(name, own)| Some((feature::command(name)?, own)));
         match own {
-            Some((command, matches)) => {
-                show_warnings();
-                Ok(finish((command.run)(matches)?))
-            }
+            Some((command, matches)) => Ok(finish((command.run)(matches)?)),
             None => Ok(run(Cli::from_arg_matches(&matches)?.command)),
         }
     });
@@ -117,15 +116,7 @@ pub fn main() -> ExitCode {
     })
 }
 
-fn show_warnings() {
-    pgio_connect::on_warning(|found| output::warn(&crate::experiment::target::warning(found)));
-}
-
 fn run(command: Command) -> ExitCode {
-    if let Command::Supervise = command {
-        return crate::pg::private::supervise().into();
-    }
-    show_warnings();
     finish(match command {
         Command::Demo(args) => demo::run(&args),
         Command::Setup(args) => setup::run(&args),
@@ -141,7 +132,7 @@ fn run(command: Command) -> ExitCode {
         Command::Undo(args) => undo::run(&args),
         Command::Destroy(args) => destroy::run(&args),
         Command::Example(args) => example::run(&args),
-        Command::Supervise => unreachable!("it returned above"),
+        Command::Supervise => return crate::pg::private::supervise().into(),
     })
 }
 

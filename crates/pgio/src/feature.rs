@@ -3,6 +3,8 @@
 //! A feature owns its code, checks and examples, and uses only the core and no other feature. The core asks these
 //! functions and names no feature. [`crate::features`] is the one list.
 
+use std::sync::LazyLock;
+
 use pgio_results::Warning;
 use pgio_results::checks::{self, CheckDef};
 
@@ -29,8 +31,9 @@ pub struct Feature {
 #[derive(Debug)]
 pub struct Subcommand {
     pub name: &'static str,
-    pub command: fn() -> clap::Command,
-    /// Runs it with the arguments that were parsed by `command`.
+    /// Adds its help and its arguments to the command of its name.
+    pub define: fn(clap::Command) -> clap::Command,
+    /// Runs it with the arguments that were parsed by this definition.
     pub run: fn(&clap::ArgMatches) -> Result<Outcome, clap::Error>,
 }
 
@@ -72,20 +75,20 @@ pub fn command(name: &str) -> Option<&'static Subcommand> {
     commands().find(|command| command.name == name)
 }
 
-/// Returns the definitions of all checks: the core's, then each feature's.
-pub fn checks() -> Vec<CheckDef> {
+/// The definitions of all checks: the core's, then each feature's.
+pub static CHECKS: LazyLock<Vec<CheckDef>> = LazyLock::new(|| {
     let own = all().iter().flat_map(|feature| (feature.checks)());
     checks::CHECKS.iter().cloned().chain(own).collect()
-}
+});
 
 /// Ids of the checks that can invalidate a trial and therefore be tolerated.
 pub fn tolerable() -> Vec<&'static str> {
-    checks().into_iter().filter(|check| !check.invalid.is_empty()).map(|check| check.id).collect()
+    CHECKS.iter().filter(|check| !check.invalid.is_empty()).map(|check| check.id).collect()
 }
 
 /// Returns the definition of a check.
-pub fn definition(id: &str) -> Option<CheckDef> {
-    checks().into_iter().find(|check| check.id == id)
+pub fn definition(id: &str) -> Option<&'static CheckDef> {
+    CHECKS.iter().find(|check| check.id == id)
 }
 
 #[cfg(test)]
@@ -97,10 +100,9 @@ mod tests {
 
     #[test]
     fn each_check_has_one_name_an_outcome_and_a_remedy() {
-        let checks = checks();
-        let ids: BTreeSet<&str> = checks.iter().map(|check| check.id).collect();
-        assert_eq!(ids.len(), checks.len());
-        for c in &checks {
+        let ids: BTreeSet<&str> = CHECKS.iter().map(|check| check.id).collect();
+        assert_eq!(ids.len(), CHECKS.len());
+        for c in CHECKS.iter() {
             assert!(!c.invalid.is_empty() || !c.warning.is_empty(), "{}", c.id);
             assert!(!c.remedy.is_empty(), "{}", c.id);
             assert!(c.kind == Kind::Measurement || c.invalid.is_empty(), "{}", c.id);

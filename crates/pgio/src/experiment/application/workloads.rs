@@ -152,14 +152,13 @@ fn commit(layer: Layer, place: &WorkPlace<'_>, admin: &mut Client) -> Result<Com
 }
 
 /// Prepares `device` on the target's host; without one it runs on this machine, or `servers` refuses it.
-fn device(layer: Layer, place: &WorkPlace<'_>) -> Result<Device, OpenError> {
+fn device(layer: Layer, place: &WorkPlace<'_>) -> Result<Device, EngineError> {
     let target = place.target;
     let name = target.host.as_deref().unwrap_or(LOCAL);
     let host = target.hosts.get(name).cloned().unwrap_or_else(|| Arc::new(Host::local()));
-    let device = Device::new(DeviceSettings::resolve(layer), target.device.as_deref(), host);
-    let device = device.map_err(EngineError::from)?;
+    let device = Device::new(DeviceSettings::resolve(layer), target.device.as_deref(), host)?;
     if !place.drivers {
-        device.check_place().map_err(EngineError::from)?;
+        device.check_place()?;
     }
     Ok(device)
 }

@@ -17,9 +17,9 @@ use pgio_results::units::{self, exact_bytes, human};
 
 pub(super) const COMMAND: Subcommand = Subcommand {
     name: "ballast",
-    command: || {
+    define: |command| {
         let about = "Leave only SIZE of this machine's memory free, until --release";
-        Args::augment_args(clap::Command::new("ballast")).about(about).display_order(10)
+        Args::augment_args(command).about(about).display_order(10)
     },
     run: |matches| Ok(run(&Args::from_arg_matches(matches)?)),
 };
