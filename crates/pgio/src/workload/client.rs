@@ -21,11 +21,10 @@ use pgio_connect::Client;
 use super::Totals;
 use super::error::EngineError;
 use super::participants::{Generator, Participants, Setup};
-use super::shared::{PartKind, Proof, SharedWork};
+use super::shared::{Part, PartKind, Proof, SharedWork};
 use crate::config::{Arrivals, ClientSettings, Pace};
 use calls::AllCalls;
 use serde::{Deserialize, Serialize};
-use serde_json::value::{RawValue, to_raw_value};
 
 /// Minimum planned duration, in seconds, of a fixed number of calls for judging its rate.
 const MIN_JUDGED_SECONDS: f64 = 10.0;
@@ -54,17 +53,13 @@ pub(super) const PART: PartKind = PartKind {
 };
 
 impl SharedWork for ClientWork {
-    fn kind(&self) -> &'static str {
-        PART.name
-    }
-
     fn sessions(&self) -> Option<usize> {
         Some(self.calls.sessions())
     }
 
-    fn part(&self, first: usize, count: usize) -> Result<Box<RawValue>, serde_json::Error> {
+    fn part(&self, first: usize, count: usize) -> Result<Part, EngineError> {
         let calls = self.calls.part(first, count);
-        to_raw_value(&ClientPart { calls, settings: self.settings })
+        PART.write(&ClientPart { calls, settings: self.settings })
     }
 
     fn proof(&self) -> Option<Proof> {

@@ -23,7 +23,6 @@ use pgio_connect::{self, Client, ConnectError, ConnectParams, Secret};
 use pgio_results::metrics::{DeclaredMetric, Direction};
 use pgio_results::model::WorkloadInfo;
 use run::Recipe;
-use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use self::environment::CommandEnvironment;
@@ -35,7 +34,7 @@ use super::clock::wait_until;
 use super::error::{EngineError, WorkError};
 use super::output::Output;
 use super::participants::{Completed, Generator, Participants, Setup, WindowEvent, WindowOutcome};
-use super::shared::{Coordinator, PartKind, SharedWork, WorkLimit};
+use super::shared::{Coordinator, Part, PartKind, SharedWork, WorkLimit};
 use super::window::Listener;
 use super::{SessionSettings, Workload};
 use crate::config::command::{Better, CommandSettings, CommandSpec, Line, MetricSpec};
@@ -280,18 +279,14 @@ pub(super) const PART: PartKind = PartKind {
 };
 
 impl SharedWork for SharedCommand {
-    fn kind(&self) -> &'static str {
-        PART.name
-    }
-
     fn sessions(&self) -> Option<usize> {
         self.0.divisible().map(|sessions| sessions as usize)
     }
 
-    fn part(&self, _first: usize, count: usize) -> Result<Box<RawValue>, serde_json::Error> {
+    fn part(&self, _first: usize, count: usize) -> Result<Part, EngineError> {
         match self.0.divisible() {
-            Some(_) => to_raw_value(&CommandSettings { sessions: count as u32, ..self.0.clone() }),
-            None => to_raw_value(&self.0),
+            Some(_) => PART.write(&CommandSettings { sessions: count as u32, ..self.0.clone() }),
+            None => PART.write(&self.0),
         }
     }
 
@@ -510,7 +505,6 @@ impl From<CommandError> for EngineError {
 mod tests {
     use super::*;
     use crate::config::{Layer, experiment};
-    use crate::workload::shared::Part;
 
     #[test]
     fn a_program_may_take_its_own_limit_whatever_the_run_time() {
@@ -522,7 +516,7 @@ mod tests {
 
     #[test]
     fn fuzzed_parts_of_commands_are_read_or_refused() {
-        let part = Part::new(&command("", 2).shared_work(), 0, 1).unwrap();
+        let part = command("", 2).shared_work().part(0, 1).unwrap();
         let sample = serde_json::to_string(&part).unwrap();
         pgio_fuzz::fuzz(&[sample], |bytes| {
             let Ok(part) = serde_json::from_slice::<Part>(bytes) else { return };

@@ -42,7 +42,6 @@ use pgio_link::{Arrival, Offset};
 use pgio_results::joint::DriverPart;
 use pgio_results::latency::Class;
 use pgio_results::model::Check;
-use serde_json::value::RawValue;
 
 impl Coordinator for Drivers {
     fn check(&self, work: &dyn SharedWork, stop: &Stop) -> Result<(), EngineError> {
@@ -265,7 +264,7 @@ impl Roster {
         let mut first = 0;
         for (position, rank) in self.connected.ranks().into_iter().enumerate() {
             let sessions = session_count(all, position as u32, count);
-            let part = Part::new(work, first, sessions)?;
+            let part = work.part(first, sessions)?;
             let assignment = Assignment {
                 dsn: setup.params.without_secrets(),
                 application_name: application_name_of_driver(&self.run_id, rank),
@@ -311,7 +310,7 @@ pub(super) struct PartState {
     pub opened: Option<i64>,
     pub result: Option<PartResult>,
     /// What it reports for the workload.
-    pub kept: Vec<Box<RawValue>>,
+    pub kept: Vec<Part>,
 }
 
 impl PartState {

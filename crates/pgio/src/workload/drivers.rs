@@ -17,7 +17,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pgio_connect::Client;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use super::error::{EngineError, WorkError};
 use super::output::ProgramOutput;
@@ -114,7 +113,7 @@ pub enum Report {
     /// Server processes that serve a program of this driver.
     Serving(Vec<i32>),
     /// What its workload reports for the coordinator's; the last of it comes before `Ended`.
-    Kept(Box<RawValue>),
+    Kept(Part),
     Ended(Box<PartResult>),
     Failed(Failure),
 }

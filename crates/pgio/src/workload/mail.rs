@@ -22,7 +22,6 @@ use pgio_results::model::{Check, Slice, WorkloadInfo};
 use pgio_results::thresholds::MAIL_EARLIER;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use serde_json::value::{RawValue, to_raw_value};
 
 use super::participants::Completed;
 use super::shared::{Part, PartKind, SharedWork, WorkLimit};
@@ -118,17 +117,13 @@ pub(super) const PART: PartKind = PartKind {
 };
 
 impl SharedWork for SharedMail {
-    fn kind(&self) -> &'static str {
-        PART.name
-    }
-
     fn sessions(&self) -> Option<usize> {
         Some(self.share.sessions as usize)
     }
 
-    fn part(&self, first: usize, count: usize) -> Result<Box<RawValue>, serde_json::Error> {
+    fn part(&self, first: usize, count: usize) -> Result<Part, EngineError> {
         let share = Share { first: first as u32, sessions: count as u32, of: self.share.of };
-        to_raw_value(&SharedMail { share, ..self.clone() })
+        PART.write(&SharedMail { share, ..self.clone() })
     }
 
     /// Mail of the first warm-up is on its way, and the second one would send the same Message-IDs.
@@ -145,10 +140,8 @@ impl SharedWork for SharedMail {
 const SENT_PER_REPORT: usize = 10_000;
 
 /// Returns the messages as another process reports them.
-pub(super) fn to_kept(sent: &[Sent]) -> Result<Vec<Box<RawValue>>, EngineError> {
-    let reports: Result<_, _> = sent.chunks(SENT_PER_REPORT).map(to_raw_value).collect();
-    reports
-        .map_err(|source| EngineError::Part { kind: PART.name.to_owned(), why: source.to_string() })
+pub(super) fn to_kept(sent: &[Sent]) -> Result<Vec<Part>, EngineError> {
+    sent.chunks(SENT_PER_REPORT).map(|sent| PART.write(sent)).collect()
 }
 
 impl HasExitCode for MailError {
@@ -229,8 +222,7 @@ impl Workload for Mail {
                 move |ran: Result<WindowOutcome, EngineError>, _: &mut Client, _: Listener<'_>| {
                     let mut outcome = ran?;
                     for kept in std::mem::take(&mut outcome.kept) {
-                        let part = Part { kind: PART.name.to_owned(), work: kept };
-                        ledger.add(part.read::<Vec<Sent>>()?);
+                        ledger.add(kept.read::<Vec<Sent>>()?);
                     }
                     Ok(outcome)
                 };

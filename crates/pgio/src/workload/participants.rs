@@ -10,13 +10,12 @@ use std::time::{Duration, Instant};
 use pgio_connect::{Client, ConnectParams};
 use pgio_results::joint::DriverPart;
 use pgio_results::model::{Check, SessionTotals, Slice};
-use serde_json::value::RawValue;
 
 use super::Totals;
 use super::clock::Opener;
 use super::error::EngineError;
 use super::output::{ProgramOutput, StatusLine};
-use super::shared::Coordinator;
+use super::shared::{Coordinator, Part};
 use super::window::Listener;
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
@@ -227,7 +226,7 @@ pub struct WindowOutcome {
     /// The parts of the drivers, if there were several.
     pub drivers: Vec<DriverPart>,
     /// What the parts report for the workload that divided the work.
-    pub kept: Vec<Box<RawValue>>,
+    pub kept: Vec<Part>,
     /// What programs of the parts wrote, with the names of those that ran them.
     pub outputs: Vec<(String, ProgramOutput)>,
     /// What the participants found out about the window themselves.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use pgio_connect::Client;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::error::EngineError;
 use super::participants::{Participants, Setup};
@@ -20,14 +20,11 @@ use crate::host::stop::Stop;
 
 /// The work of one trial that is to be divided.
 pub trait SharedWork: Send + Sync {
-    /// The name of the [`PartKind`] that reads its parts.
-    fn kind(&self) -> &'static str;
-
     /// Returns the sessions to divide; none: each process does the whole work.
     fn sessions(&self) -> Option<usize>;
 
-    /// Returns the part with these sessions.
-    fn part(&self, first: usize, count: usize) -> Result<Box<RawValue>, serde_json::Error>;
+    /// Returns the part with these sessions, written by its [`PartKind`].
+    fn part(&self, first: usize, count: usize) -> Result<Part, EngineError>;
 
     /// Returns whether a trial may prepare it again after a process was lost.
     fn is_repeatable(&self) -> bool {
@@ -105,20 +102,18 @@ pub struct PartKind {
 
 type Prepare = fn(&Part, Setup, &mut Client) -> Result<Box<dyn Participants>, EngineError>;
 
-impl Part {
-    /// Returns the part of the work with these sessions.
-    pub(super) fn new(
-        work: &dyn SharedWork,
-        first: usize,
-        count: usize,
-    ) -> Result<Part, EngineError> {
-        let kind = work.kind().to_owned();
-        match work.part(first, count) {
+impl PartKind {
+    /// Writes a part of this kind, or what is reported of one.
+    pub(super) fn write<T: Serialize + ?Sized>(&self, work: &T) -> Result<Part, EngineError> {
+        let kind = self.name.to_owned();
+        match to_raw_value(work) {
             Ok(work) => Ok(Part { kind, work }),
             Err(source) => Err(EngineError::Part { kind, why: source.to_string() }),
         }
     }
+}
 
+impl Part {
     /// Reads the work as its kind wrote it.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, EngineError> {
         serde_json::from_str(self.work.get()).map_err(|source| self.unusable(source))
@@ -140,8 +135,6 @@ impl Part {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::value::to_raw_value;
-
     use super::*;
 
     #[test]

@@ -417,6 +417,6 @@ mod tests {
         assert_eq!(calls.sessions(), 1000);
         let proof = Proof::Scanned { tables: Vec::new() };
         let part = ClientWork { calls, settings: client, proof }.part(0, 1000).unwrap();
-        assert!(part.get().len() < 10_000, "{}", part.get().len());
+        assert!(part.work.get().len() < 10_000, "{}", part.work.get().len());
     }
 }

@@ -12,7 +12,7 @@ use crate::host::stop::Stop;
 use crate::pg::leftovers::application_name_of_driver;
 use crate::workload::drivers::{DriverError, Failure, Fault, FromDriver, Report, ToDriver};
 use crate::workload::error::EngineError;
-use crate::workload::shared::{Part, SharedWork};
+use crate::workload::shared::SharedWork;
 use pgio_connect::ConnectParams;
 use pgio_link::{Arrival, Event, Hello, Link};
 
@@ -199,7 +199,7 @@ impl Drivers {
         work: &dyn SharedWork,
         stop: &Stop,
     ) -> Result<(), EngineError> {
-        let part = Box::new(Part::new(work, 0, work.sessions().unwrap_or(0))?);
+        let part = Box::new(work.part(0, work.sessions().unwrap_or(0))?);
         let ask = |number, _| ToDriver::Check { number, part: part.clone() };
         let take = |_, _, answer| Ok(matches!(answer, Report::Checked));
         self.ask(&ask, &take, stop)

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use pgio_connect::Client;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use serde_json::value::{RawValue, to_raw_value};
 
 use super::place::{Consent, Place};
 use super::{Bench, CLASS, DeviceError, Extent as Amount, Job, SMALLEST_REGION, Test, bench};
@@ -195,16 +194,12 @@ pub(in crate::workload) const PART: PartKind = PartKind {
 };
 
 impl SharedWork for Device {
-    fn kind(&self) -> &'static str {
-        PART.name
-    }
-
     fn sessions(&self) -> Option<usize> {
         None
     }
 
-    fn part(&self, _: usize, _: usize) -> Result<Box<RawValue>, serde_json::Error> {
-        to_raw_value(&DevicePart { settings: self.settings.clone(), path: self.path.clone() })
+    fn part(&self, _: usize, _: usize) -> Result<Part, EngineError> {
+        PART.write(&DevicePart { settings: self.settings.clone(), path: self.path.clone() })
     }
 }
 
