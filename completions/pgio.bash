@@ -68,7 +68,7 @@ _pgio() {
 
     case "${cmd}" in
         pgio)
-            opts="-h -V --help --version demo setup run compare plan report history store doctor device drive undo destroy example ballast"
+            opts="-h -V --help --version demo setup run compare plan report history store doctor drive undo destroy example device ballast"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

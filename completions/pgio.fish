@@ -35,11 +35,11 @@ complete -c pgio -n "__fish_pgio_needs_command" -f -a "report" -d 'Show the repo
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "history" -d 'Show an experiment over many runs: level changes, trends, environment changes'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "store" -d 'Store results in a PostgreSQL database'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "doctor" -d 'Check what is missing and what would spoil a measurement; change nothing'
-complete -c pgio -n "__fish_pgio_needs_command" -f -a "device" -d 'Measure one device, or compare two, without PostgreSQL: throughput, latency, random I/O'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "drive" -d 'Generate load for the pgio that started this one with --drivers'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "undo" -d 'Undo the changes that an interrupted run left in place'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "destroy" -d 'Drop what setup and workloads created, and nothing else'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "example" -d 'Print a commented example experiment'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "device" -d 'Measure one device, or compare two, without PostgreSQL: throughput, latency, random I/O'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "ballast" -d 'Leave only SIZE of this machine\'s memory free, until --release'
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -l out -d 'Write the results to this directory' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -l pg -d 'Major version of PostgreSQL; default: the newest installed, else the newest downloaded' -r
@@ -208,15 +208,6 @@ complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l rate -d 'Calls per 
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l arrivals -d 'Arrival process of a rate: fixed (equal intervals) or poisson (independent arrivals) [ARRIVALS; default fixed]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l client-threads -d 'Threads of pgio that send calls and receive results; requires engine = client [CLIENT_THREADS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand device" -l against -d 'Measure this one as well, alternately, and compare the two' -r
-complete -c pgio -n "__fish_pgio_using_subcommand device" -l uuid -d 'UUID of a file system or other content that --destroy may overwrite; repeat for each' -r
-complete -c pgio -n "__fish_pgio_using_subcommand device" -l rounds -d 'Number of passes over all tests [default: 5 as in the User\'s Guide; with --against 6, the fewest that can reach a verdict]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand device" -l size -d 'Size of the scratch file, or of the part of a device or file to test' -r
-complete -c pgio -n "__fish_pgio_using_subcommand device" -l duration -d 'Duration of each random test' -r
-complete -c pgio -n "__fish_pgio_using_subcommand device" -l seed -d 'Seed of the test order and of random offsets [default: drawn]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand device" -l json -d 'Store all runs and results as JSON; `-` is standard output' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand device" -l destroy -d 'Run the write tests too, overwriting existing contents'
-complete -c pgio -n "__fish_pgio_using_subcommand device" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand drive" -l coordinator -d 'Addresses of the coordinator, separated by commas' -r
 complete -c pgio -n "__fish_pgio_using_subcommand drive" -l within -d 'Give up if no coordinator answers within this many seconds' -r
 complete -c pgio -n "__fish_pgio_using_subcommand drive" -s h -l help -d 'Print help'
@@ -231,6 +222,15 @@ complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l connect-string -d 
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s y -l yes -d 'Do not ask for confirmation'
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand example" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l against -d 'Measure this one as well, alternately, and compare the two' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l uuid -d 'UUID of a file system or other content that --destroy may overwrite; repeat for each' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l rounds -d 'Number of passes over all tests [default: 5 as in the User\'s Guide; with --against 6, the fewest that can reach a verdict]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l size -d 'Size of the scratch file, or of the part of a device or file to test' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l duration -d 'Duration of each random test' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l seed -d 'Seed of the test order and of random offsets [default: drawn]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l json -d 'Store all runs and results as JSON; `-` is standard output' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l destroy -d 'Run the write tests too, overwriting existing contents'
+complete -c pgio -n "__fish_pgio_using_subcommand device" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand ballast" -l release -d 'Release the ballast'
 complete -c pgio -n "__fish_pgio_using_subcommand ballast" -s y -l yes -d 'Do not ask for confirmation'
 complete -c pgio -n "__fish_pgio_using_subcommand ballast" -s h -l help -d 'Print help'

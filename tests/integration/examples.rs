@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use pgio::config::{KEYS, experiment, pgio_conf};
+use pgio::config::{experiment, keys, pgio_conf};
 use serde_json::Value;
 
 use crate::schema;
@@ -324,7 +324,7 @@ fn commented_keys_of_pgio_conf_are_valid() {
     assert!(conf.warnings.is_empty());
     assert_eq!(conf.layer.commit_every, Some(0));
     assert_eq!(conf.layer.tablespace.as_deref(), Some("fast"));
-    for key in KEYS.iter().filter(|key| key.is_flag()) {
+    for key in keys::all().filter(|key| key.is_flag()) {
         let line = format!("{}=", key.conf_name());
         assert!(uncommented.lines().any(|l| l.starts_with(&line)), "{line} is not in the example");
     }

@@ -7,7 +7,7 @@ use pgio::cli::exit;
 use pgio::config::experiment::WorkloadKind;
 use pgio::config::experiment::limits::LIMITS;
 use pgio::config::value::Kind;
-use pgio::config::{KEYS, Key, SECTIONS, SectionDef, Use};
+use pgio::config::{self, Key, SECTIONS, SectionDef, Use};
 use pgio::feature;
 use pgio_results::checks::CheckDef;
 use pgio_results::metrics::{Direction, METRICS, MetricDef};
@@ -56,7 +56,7 @@ pub(crate) fn artifacts() -> Vec<(PathBuf, String)> {
 fn keys() -> String {
     table(
         ["Key", "pgio.conf", "Flag", "Value", "Default", "Used by", "Meaning"],
-        KEYS.iter().map(|key| {
+        config::keys::all().map(|key| {
             let shown =
                 |name: String, has: bool| if has { format!("`{name}`") } else { "-".to_owned() };
             [
@@ -111,7 +111,7 @@ fn metrics() -> String {
 }
 
 fn workloads() -> String {
-    let names: Vec<String> = WorkloadKind::ALL.iter().map(|k| format!("`{}`", k.name())).collect();
+    let names: Vec<String> = WorkloadKind::all().map(|k| format!("`{}`", k.name())).collect();
     format!("## Workloads\n\n`kind` in `[workload]` is one of {}.\n", names.join(", "))
 }
 
@@ -170,8 +170,7 @@ mod tests {
     #[test]
     fn every_row_of_every_table_is_there() {
         let (_, text) = artifacts().remove(0);
-        let names = KEYS
-            .iter()
+        let names = config::keys::all()
             .map(|key| key.name.to_owned())
             .chain(METRICS.iter().map(|m| m.name.to_owned()))
             .chain(feature::treatments().map(|k| k.name.to_owned()))

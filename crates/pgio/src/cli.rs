@@ -11,7 +11,6 @@ mod compare;
 mod compare_plan;
 mod demo;
 mod destroy;
-mod device;
 mod doctor;
 mod drive;
 mod example;
@@ -24,7 +23,7 @@ mod live;
 mod live_server;
 pub mod output;
 mod plan;
-mod progress;
+pub(crate) mod progress;
 mod progress_table;
 mod report;
 mod run;
@@ -76,8 +75,6 @@ enum Command {
     Store(store::Args),
     /// Check what is missing and what would spoil a measurement; change nothing
     Doctor(doctor::Args),
-    /// Measure one device, or compare two, without PostgreSQL: throughput, latency, random I/O
-    Device(device::Args),
     /// Generate load for the pgio that started this one with --drivers
     Drive(drive::Args),
     /// Undo the changes that an interrupted run left in place
@@ -127,7 +124,6 @@ fn run(command: Command) -> ExitCode {
         Command::History(args) => history::run(&args),
         Command::Store(args) => store::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Device(args) => device::run(&args),
         Command::Drive(args) => drive::run(&args),
         Command::Undo(args) => undo::run(&args),
         Command::Destroy(args) => destroy::run(&args),

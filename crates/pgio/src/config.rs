@@ -17,6 +17,7 @@ macro_rules! names {
 /// The names of an enum's values in files.
 macro_rules! choice {
     ($type:ident: $($variant:ident $name:literal),*) => {
+        #[allow(unreachable_pub)]
         impl $type {
             pub const NAMES: &'static [&'static str] = &[$($name),*];
             pub const ALL: &'static [(&'static str, Self)] = &[$(($name, Self::$variant)),*];
@@ -43,14 +44,14 @@ pub mod command;
 pub mod drivers;
 pub mod engine;
 pub mod experiment;
-mod from_text;
+pub(crate) mod from_text;
 pub mod inventory;
 pub mod keys;
 pub mod kinds;
-pub mod mail;
 pub mod pgio_conf;
 pub mod resolve;
 mod slob;
+mod slob_calls;
 pub mod value;
 
 pub use self::value::ConfigError;
@@ -59,7 +60,7 @@ pub use command::{CommandSettings, CommandSpec};
 pub use engine::{ClientSettings, Engine, Pace};
 pub use experiment::key::SectionDef;
 pub use experiment::{Experiment, SECTIONS};
-pub use keys::{KEYS, Key, Layer, Use};
+pub use keys::{Key, Layer, Use};
 pub use pgio_conf::PgioConf;
-pub use resolve::{CommitSettings, DeviceSettings, LoadSettings, ResolveError, SlobSettings};
+pub use resolve::{CommitSettings, LoadSettings, ResolveError, SlobSettings};
 pub use value::{Access, Arrivals, ConnectString};

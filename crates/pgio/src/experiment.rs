@@ -33,5 +33,5 @@ pub mod slob;
 pub mod state;
 pub mod target;
 pub mod trial;
-mod trial_checks;
+pub(crate) mod trial_checks;
 pub mod undo;

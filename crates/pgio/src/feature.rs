@@ -9,6 +9,7 @@ use pgio_results::Warning;
 use pgio_results::checks::{self, CheckDef};
 
 use crate::cli::exit::Outcome;
+use crate::experiment::application::WorkloadCode;
 use crate::treatment::Kind;
 
 /// A feature. Most have only some of this: the rest is [`Feature::NONE`].
@@ -16,6 +17,8 @@ use crate::treatment::Kind;
 pub struct Feature {
     /// The name of its directory, and of the Cargo feature that builds it.
     pub name: &'static str,
+    /// The kinds of work that it brings.
+    pub workloads: &'static [WorkloadCode],
     /// What it can change for a condition.
     pub treatments: &'static [Kind],
     /// What it judges of a trial.
@@ -49,6 +52,7 @@ pub struct Held {
 impl Feature {
     pub const NONE: Feature = Feature {
         name: "",
+        workloads: &[],
         treatments: &[],
         checks: Vec::new,
         examples: &[],
@@ -65,6 +69,11 @@ pub fn all() -> &'static [&'static Feature] {
 /// Returns the treatments in the order of application.
 pub fn treatments() -> impl Iterator<Item = &'static Kind> {
     all().iter().flat_map(|feature| feature.treatments)
+}
+
+/// Returns the kinds of work in the order of the documentation.
+pub fn workloads() -> impl Iterator<Item = &'static WorkloadCode> {
+    all().iter().flat_map(|feature| feature.workloads)
 }
 
 pub fn commands() -> impl Iterator<Item = &'static Subcommand> {

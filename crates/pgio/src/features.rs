@@ -2,16 +2,21 @@
 //!
 //! They are above `cli`, because they bring commands: each uses the core, none uses another.
 
+use crate::experiment::application::workloads;
 use crate::feature::Feature;
 
 #[cfg(feature = "cache")]
 mod cache;
+#[cfg(feature = "device")]
+mod device;
 #[cfg(feature = "drbd")]
 mod drbd;
 #[cfg(feature = "filesystem")]
 mod filesystem;
 #[cfg(feature = "link")]
 mod link;
+#[cfg(feature = "mail")]
+mod mail;
 #[cfg(feature = "memory")]
 mod memory;
 #[cfg(feature = "shell")]
@@ -22,6 +27,13 @@ mod throttle;
 /// In the order in which their treatments are applied, whatever the order in the file: one that restarts the server
 /// comes before those that a restart would undo.
 pub(crate) static ALL: &[&Feature] = &[
+    &workloads::SLOB,
+    &workloads::COMMIT,
+    #[cfg(feature = "device")]
+    &device::FEATURE,
+    &workloads::COMMAND,
+    #[cfg(feature = "mail")]
+    &mail::FEATURE,
     #[cfg(feature = "drbd")]
     &drbd::FEATURE,
     &crate::treatment::SETTING,

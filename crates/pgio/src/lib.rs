@@ -42,6 +42,7 @@ macro_rules! example {
 pub mod exit_code;
 pub mod rng;
 
+#[macro_use]
 pub mod config;
 
 pub mod host;

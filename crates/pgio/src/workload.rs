@@ -1,8 +1,7 @@
 //! The kinds of work, and the window in which each is measured.
 //!
 //! A workload prepares its [`Participants`]: sessions that run blocks on the server (`pool`), sessions
-//! that pgio itself drives (`client`), a program of the user's ([`command`]); or it leaves PostgreSQL
-//! out: [`mod@device`] runs fio, [`mod@mail`] delivers mail. `phase` is the one loop that waits for
+//! that pgio itself drives (`client`), a program of the user's ([`command`]); features bring others. `phase` is the one loop that waits for
 //! them, `window` and `plan` are the window that they share, `participants` has its result; [`clock`] is the
 //! common start of windows on several servers.
 //!
@@ -14,27 +13,24 @@ pub mod clock;
 pub mod command;
 pub mod commit;
 pub mod coordinator;
-pub mod device;
 pub mod driver;
 pub mod drivers;
-mod error;
-pub mod mail;
-mod mail_pool;
+pub(crate) mod error;
 mod output;
-mod participants;
-mod phase;
+pub(crate) mod participants;
+pub(crate) mod phase;
 mod pool;
 mod prepare;
 mod room;
 mod session;
-mod shared;
+pub(crate) mod shared;
 mod slice;
 pub mod slob;
 mod sql;
 mod stall;
 mod stopping;
 mod weave;
-mod window;
+pub(crate) mod window;
 mod woven;
 
 use std::borrow::Cow;
@@ -47,23 +43,19 @@ use serde::{Deserialize, Serialize};
 pub use self::participants::{Counted, Progress, WindowEvent, WindowOutcome};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
+pub(crate) use client::PART as CLIENT_PART;
 pub use command::Command;
-pub use device::Device;
 pub use error::EngineError;
-pub use mail::Mail;
 pub use output::{Output, ProgramOutput};
 pub use participants::{Generator, Participants, SessionShare, Setup};
 use pgio_connect::ConnectParams;
 use pgio_results::model::{Check, DatasetInfo, WorkloadInfo};
 pub use pool::SessionPool;
 pub use room::{NeededSessions, wait_for_declared_room, wait_for_room};
-pub use shared::{Coordinator, PartKind};
+pub use shared::{Coordinator, PartKind, PartKinds};
 pub use slice::Totals;
 pub use weave::{WeavePlan, WovenCondition, WovenFailure, WovenOutcome};
 pub use window::SHORTEST_PASS;
-
-/// The kinds of work that processes can share.
-pub const PART_KINDS: &[PartKind] = &[client::PART, command::PART, device::PART, mail::PART];
 
 /// What one session is prepared with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::exit::{Failure, Outcome, USAGE};
 use super::signals;
-use crate::workload::PART_KINDS;
+use crate::feature;
+use crate::workload::PartKind;
 use crate::workload::driver::serve;
 use crate::workload::drivers::{RANKS_VARIABLE, SLURM_RANK_VARIABLE};
 use pgio_link::{COORDINATOR_VARIABLE, TOKEN_VARIABLE, Token};
@@ -49,8 +50,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     let rank = rank_from_environment(|name| env::var(name).ok()).map_err(refused)?;
     let stop = signals::stop_on_signals()?;
     let within = Duration::from_secs(args.within);
-    serve(coordinator, &token, rank, within, PART_KINDS, &stop)?;
+    serve(coordinator, &token, rank, within, part_named, &stop)?;
     Ok(())
+}
+
+fn part_named(name: &str) -> Option<&'static PartKind> {
+    feature::workloads().filter_map(|kind| kind.part.as_ref()).find(|part| part.name == name)
 }
 
 /// Returns the driver's rank: its number among the processes of its engine, which selects one of the ranks

@@ -31,15 +31,11 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     example!("sync-commit-quick"),
     example!("commit-10000"),
     example!("noisy-neighbor"),
-    example!("device"),
     example!("pgbench"),
     example!("sysbench"),
     example!("command-presets"),
     example!("hot-spot"),
     example!("screening"),
-    example!("mail-ext4"),
-    example!("mail-drbd"),
-    ("dovecot.sh", include_str!("../../shipped/dovecot.sh")),
     ("pgio.conf", include_str!("../../shipped/pgio.conf")),
 ];
 

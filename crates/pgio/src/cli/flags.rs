@@ -14,10 +14,9 @@ use rustix::fs::Access;
 
 use super::exit::{FILES, Failure, Outcome};
 use super::output;
-use crate::config::experiment::WorkloadKind;
 use crate::config::experiment::limits::FILE_BYTES;
 use crate::config::value::Kind;
-use crate::config::{ConnectString, KEYS, Key, Layer, Use, pgio_conf};
+use crate::config::{ConnectString, Key, Layer, Use, keys, kinds, pgio_conf};
 use crate::experiment::admin::{self, refuse_other_runs as refuse_other_runs_on};
 use crate::experiment::live::LiveError;
 use crate::experiment::target::{self, ConnectionKeys};
@@ -54,7 +53,7 @@ macro_rules! commands {
 }
 
 /// The workload of `run`.
-const SLOB: Use = Use::Work(WorkloadKind::Slob);
+const SLOB: Use = Use::Work(kinds::SLOB);
 
 commands! {
     ForSetup: "setup", &[Use::Connect, Use::Load];
@@ -88,7 +87,7 @@ pub(super) struct KeyFlags<C>(pub(super) Layer, PhantomData<C>);
 impl<C: KeyedCommand> clap::Args for KeyFlags<C> {
     fn augment_args(command: clap::Command) -> clap::Command {
         let args_below = |heading_of: &'static str| {
-            KEYS.iter().filter(move |k| C::takes(k) && heading(k) == heading_of)
+            keys::all().filter(move |k| C::takes(k) && heading(k) == heading_of)
         };
         HEADINGS
             .into_iter()
@@ -146,7 +145,7 @@ impl<C: KeyedCommand> FromArgMatches for KeyFlags<C> {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        for key in KEYS.iter().filter(|k| C::takes(k)) {
+        for key in keys::all().filter(|k| C::takes(k)) {
             if let Some(text) = matches.get_one::<String>(key.name) {
                 key.set(&mut self.0, text)
                     .map_err(|message| clap::Error::raw(ErrorKind::InvalidValue, message))?;
@@ -180,7 +179,7 @@ pub(super) fn explain(error: clap::Error) -> clap::Error {
         _ => return error,
     };
     let named = |key: &&Key| flag.strip_prefix("--") == Some(key.flag().as_str());
-    match KEYS.iter().find(named) {
+    match keys::all().find(named) {
         Some(key) => {
             clap::Error::raw(ErrorKind::UnknownArgument, format!("{flag} {}\n", elsewhere(key)))
         }

@@ -31,7 +31,7 @@ pub fn document(text: &str) {
 }
 
 /// Prints help, the version or a usage error; clap knows which stream it belongs to.
-pub(super) fn usage(message: &clap::Error) {
+pub(crate) fn usage(message: &clap::Error) {
     let printed = message.print();
     if !message.use_stderr() {
         keep_error(unless_closed(printed.and_then(|()| io::stdout().flush())));
@@ -58,7 +58,7 @@ fn unless_closed(written: io::Result<()>) -> io::Result<()> {
 }
 
 /// Returns the first error of stdout, which lacks a part of the output then.
-pub(super) fn take_stdout_error() -> Option<io::Error> {
+pub(crate) fn take_stdout_error() -> Option<io::Error> {
     STDOUT_ERROR.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
@@ -77,7 +77,7 @@ pub fn note(text: &str) {
 
 /// Writes to stderr. Errors are ignored: a command whose stderr nobody reads still has to undo its changes, and
 /// `eprintln!` would panic.
-pub(super) fn to_stderr(text: &str) {
+pub(crate) fn to_stderr(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
@@ -106,20 +106,20 @@ pub(crate) fn confirmed(question: &str) -> bool {
 /// indicatif redraws them, also after the terminal was resized. Ratatui would take the whole screen, or a part
 /// of fixed height, and with it the messages that stay; nothing here needs widgets or keys.
 #[derive(Debug)]
-pub(super) struct Status {
+pub(crate) struct Status {
     terminal: bool,
     shown: Option<ProgressBar>,
 }
 
 impl Status {
-    pub(super) fn new() -> Status {
+    pub(crate) fn new() -> Status {
         // Such a terminal cannot move its cursor.
         let dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
         Status { terminal: io::stderr().is_terminal() && !dumb, shown: None }
     }
 
     /// Returns the columns a line may have; none without a terminal. Read each time, as terminals are resized.
-    pub(super) fn width(&self) -> Option<usize> {
+    pub(crate) fn width(&self) -> Option<usize> {
         // A line that fills the last column would wrap on some terminals. Without rows, indicatif does not
         // believe the columns either.
         let columns = || match tcgetwinsize(io::stderr()) {
@@ -130,19 +130,19 @@ impl Status {
     }
 
     /// Returns the rows of the terminal.
-    pub(super) fn height(&self) -> usize {
+    pub(crate) fn height(&self) -> usize {
         match tcgetwinsize(io::stderr()) {
             Ok(size) if size.ws_row > 0 => size.ws_row.into(),
             _ => DEFAULT_HEIGHT,
         }
     }
 
-    pub(super) fn show(&mut self, text: &str) {
+    pub(crate) fn show(&mut self, text: &str) {
         self.show_all(&[text]);
     }
 
     /// Shows these lines in place of the former ones.
-    pub(super) fn show_all<T: AsRef<str>>(&mut self, lines: &[T]) {
+    pub(crate) fn show_all<T: AsRef<str>>(&mut self, lines: &[T]) {
         let Some(columns) = self.width() else { return };
         let fits =
             |line: &T| -> String { printable::line(line.as_ref()).chars().take(columns).collect() };
@@ -151,7 +151,7 @@ impl Status {
     }
 
     /// Erases the lines, so that permanent text can be printed.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.shown.take().iter().for_each(ProgressBar::finish_and_clear);
     }
 }

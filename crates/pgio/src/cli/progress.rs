@@ -333,7 +333,7 @@ impl Measured<'_> {
 }
 
 /// `0:07`, `2:10`, `1:02:10`
-pub(super) fn clock_text(left: Duration) -> String {
+pub(crate) fn clock_text(left: Duration) -> String {
     let seconds = left.as_secs_f64().round() as u64;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match hours {

@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::time::Duration;
 
 use super::keys::{Layer, Use};
-use super::kinds::WorkloadKind;
+use super::kinds::COMMAND;
 use pgio_results::joint;
 
 /// The presets that ship with pgio: one table each, with the keys of a `[workload]`.
@@ -194,7 +194,7 @@ impl CommandSettings {
     }
 
     pub fn resolve(spec: CommandSpec, layer: Layer) -> Self {
-        let all = layer.over(Layer::defaults(Use::Work(WorkloadKind::Command)));
+        let all = layer.over(Layer::defaults(Use::Work(COMMAND)));
         let run_time = all.run_time.expect("the table has a default for it");
         let warmup = all.warmup.expect("the table has a default for it");
         let time_limit = spec
@@ -327,6 +327,22 @@ impl Line {
     pub fn shown(&self) -> String {
         self.texts().map(Template::text).collect::<Vec<_>>().join(" ")
     }
+}
+
+/// Returns what prevents drivers from running a command; none: nothing. `judged` are metrics judged beside the first.
+pub(super) fn without_drivers(spec: &CommandSpec, judged: &[String]) -> Option<String> {
+    if let Some(host) = &spec.host {
+        return Some(format!(
+            "each driver runs the command on its own host, not on {host}; delete host, or leave out the drivers"
+        ));
+    }
+    // Without `combine` no trial of several drivers has a value to compare.
+    let is_judged = |metric: &MetricSpec| metric.is_primary() || judged.contains(&metric.name);
+    let uncombined = spec.metrics.iter().find(|m| is_judged(m) && m.combine.is_none())?;
+    Some(format!(
+        "pgio does not know how to combine the values of several drivers for `{}`; write combine = \"sum\", \"mean\", \"max\" or \"min\" in its [[workload.metric]]",
+        uncombined.name
+    ))
 }
 
 #[cfg(test)]

@@ -390,7 +390,7 @@ pub(super) mod tests {
                 background: Vec::new(),
                 workloads: vec![WorkloadSpec {
                     name: "slob".to_owned(),
-                    kind: WorkloadKind::Slob,
+                    kind: crate::config::kinds::SLOB,
                     layer: Layer {
                         warmup: Some(seconds(2)),
                         run_time: Some(seconds(10)),

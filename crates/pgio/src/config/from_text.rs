@@ -5,18 +5,16 @@
 
 use std::time::Duration;
 
-use super::value::{
-    Bytes, ConnectString, Decimal, DeviceTest, DeviceTests, Kind, MAX_DURATION, TablePortion,
-};
+use super::value::{Bytes, ConnectString, Decimal, Kind, MAX_DURATION, TablePortion};
 use pgio_results::units::{self, BLOCK_BYTES, Filler, Scale};
 
 /// A value of a workload key.
-pub(in crate::config) trait Value: Sized {
+pub(crate) trait Value: Sized {
     /// The error completes a sentence that begins with the key, such as "must be ...".
     fn from_text(text: &str, kind: &Kind) -> Result<Self, String>;
 }
 
-pub(super) fn must_be(kind: &Kind, text: &str) -> String {
+pub(crate) fn must_be(kind: &Kind, text: &str) -> String {
     if text.is_empty() {
         format!("has no value; it must be {kind}")
     } else {
@@ -108,15 +106,6 @@ impl Value for TablePortion {
 
 fn whole_blocks(bytes: u64) -> Option<u64> {
     bytes.is_multiple_of(BLOCK_BYTES).then_some(bytes / BLOCK_BYTES)
-}
-
-impl Value for DeviceTests {
-    fn from_text(text: &str, kind: &Kind) -> Result<Self, String> {
-        match text {
-            "all" => Ok(Self::All),
-            _ => DeviceTest::from_text(text, kind).map(Self::One),
-        }
-    }
 }
 
 impl Value for String {
@@ -235,14 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn device_test_names_round_trip() {
-        let kind = Kind::OneOf(DeviceTests::NAMES);
-        for (_, test) in DeviceTest::ALL {
-            assert!(DeviceTests::NAMES.contains(&test.name()));
-            assert_eq!(DeviceTests::from_text(test.name(), &kind), Ok(DeviceTests::One(*test)));
-        }
-        assert_eq!(DeviceTests::from_text("all", &kind), Ok(DeviceTests::All));
-        assert!(DeviceTests::from_text("some", &kind).unwrap_err().contains("all or throughput"));
+    fn sizes_in_bytes_have_a_unit() {
         assert_eq!(Bytes::from_text("4K", &Kind::Bytes), Ok(Bytes(4096)));
         for wrong in ["0", "511", "4 k", ""] {
             assert!(Bytes::from_text(wrong, &Kind::Bytes).is_err(), "{wrong}");

@@ -9,17 +9,17 @@
 //! To add a key, add one line below, its name to the workloads that take it ([`super::kinds`]), and a field to their
 //! settings.
 
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use Use::{Connect, Load, Work};
 
-use super::kinds::{AS_LOADED, Sessions, WorkloadKind};
-use super::mail::Recipients;
+use super::kinds::{AS_LOADED, SLOB, Sessions, WorkloadKind};
 use super::value::{
-    Access, Arrivals, Bytes, ConnectString, Decimal, DeviceTests, EngineName, Kind, Skew,
-    TableModel, TablePortion, Value,
+    Access, Arrivals, ConnectString, Decimal, EngineName, Kind, Skew, TableModel, TablePortion,
+    Value,
 };
-use pgio_mail::settings::{MailProtocol, MailRate, MailServer, SizeDistribution};
 use pgio_results::units::Scale;
 use pgio_results::units::layout::{FILLER_WIDTHS, FILLFACTORS, Filler};
 
@@ -33,7 +33,7 @@ pub struct Key {
     /// As text; [`Key::default_for`] returns defaults that depend on the use.
     pub default: Option<&'static str>,
     pub help: &'static str,
-    set: fn(&mut Layer, &str) -> Result<(), String>,
+    pub(crate) set: fn(&mut Layer, &str) -> Result<(), String>,
 }
 
 /// The original has different defaults for loading and running. A run is not affected, because the
@@ -46,16 +46,18 @@ macro_rules! workload_keys {
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         pub struct Layer {
             $(#[doc = $help] pub $name: Option<$type>,)*
+            /// Keys that only one kind of workload takes ([`OwnKey`]), as text that its type could read.
+            pub own: BTreeMap<&'static str, String>,
         }
 
         /// Names of the keys: the compiler refuses another one, and warns of one that nothing uses.
         #[allow(non_upper_case_globals)]
-        pub(super) mod names {
-            $(pub(in crate::config) const $name: &str = stringify!($name);)*
+        pub(crate) mod names {
+            $(pub(crate) const $name: &str = stringify!($name);)*
         }
 
-        /// All workload keys, in the order of help and documentation.
-        pub static KEYS: &[Key] = &[$(Key {
+        /// The keys that several kinds of workload take, or that pgio.conf or a flag can set.
+        static KEYS: &[Key] = &[$(Key {
             name: stringify!($name),
             kind: $kind,
             default: $default,
@@ -68,7 +70,9 @@ macro_rules! workload_keys {
 
         impl Layer {
             fn merged(self, below: Self) -> Self {
-                Self { $($name: self.$name.or(below.$name),)* }
+                let mut own = below.own;
+                own.extend(self.own);
+                Self { $($name: self.$name.or(below.$name),)* own }
             }
 
             /// Names of the keys that are set here and have another value in `other`.
@@ -84,7 +88,7 @@ macro_rules! workload_keys {
 }
 
 const AT_LEAST_1: Kind = Kind::Whole(1..=u64::MAX);
-const AT_LEAST_0: Kind = Kind::Whole(0..=u64::MAX);
+pub(crate) const AT_LEAST_0: Kind = Kind::Whole(0..=u64::MAX);
 /// Each session is a server process, and a thread or a socket in pgio.
 const SESSIONS: Kind = Kind::Whole(1..=10_000);
 /// The parameters and results of a statement are kept in memory, in pgio or in the server.
@@ -196,53 +200,65 @@ workload_keys! {
         "arrival process of a rate: fixed (equal intervals) or poisson (independent arrivals)";
     client_threads: u32, Kind::Whole(1..=256), Some("1"),
         "threads of pgio that send calls and receive results; requires engine = client";
-    path: String, Kind::Text, None,
-        "block device, file, or directory for a scratch file (default: the target's device)";
-    test: DeviceTests, Kind::OneOf(DeviceTests::NAMES), Some("all"),
-        "test to run; all runs each test as a separate workload";
-    size: Bytes, Kind::Bytes, Some("512M"),
-        "size of the scratch file, or of the part of a device or file to use";
-    block_size: Bytes, Kind::Bytes, None,
-        "size of each read or write (default: 1M for throughput, 4K for latency, 8K for random tests)";
-    depth: u32, Kind::Whole(1..=1024), Some("1"),
-        "reads or writes in flight";
-    destroy: bool, Kind::Switch, Some("FALSE"),
-        "allow write tests to overwrite the content of a device or file";
-    uuid: String, Kind::Text, None,
-        "UUID of the file system or other content that destroy may overwrite";
-    server: MailServer, Kind::Text, None,
-        "mail server: host:port, or the path of a socket; {target} is replaced by the target's name";
-    protocol: MailProtocol, Kind::OneOf(MailProtocol::NAMES), Some("lmtp"),
-        "protocol: an lmtp server replies after delivery, an smtp server after it accepts the message";
-    threads: u32, Kind::Whole(1..=1000), Some("12"),
-        "concurrent delivery sessions";
-    message_size: Bytes, Kind::Bytes, Some("70K"),
-        "mean size of a message, header included";
-    size_distribution: SizeDistribution, Kind::OneOf(SizeDistribution::NAMES), Some("uniform"),
-        "distribution of message sizes around the mean: fixed, uniform or lognormal";
-    size_spread: u32, Kind::Whole(1..=1000), None,
-        "spread of message sizes in percent of the mean: half the width (uniform) or the standard deviation (lognormal) (default 100)";
-    sender: String, Kind::Text, Some("pgio@localhost"),
-        "envelope sender";
-    recipients: Recipients, Kind::Text, Some("user{1..100}@localhost"),
-        "recipients, used equally often: addresses separated by commas; each may contain one range {1..100}";
-    recipients_per_message: u32, Kind::Whole(1..=1000), Some("1"),
-        "number of different recipients per message";
-    messages_per_connection: u32, AT_LEAST_0, Some("0"),
-        "messages per connection before a session reconnects; 0 is unlimited";
-    messages_rate: MailRate, Kind::Text, None,
-        "rate at which all threads together start messages, such as 1500/min or 25/s (default: as fast as the server accepts them)";
-    reply_timeout: Duration, Kind::Duration { zero: false }, Some("60s"),
-        "maximum time to wait for a reply of the server";
-    maildir: String, Kind::Text, None,
-        "path of a recipient's Maildir, with {user} and {domain}: pgio looks up delivered messages there and removes them";
-    mail_host: String, Kind::Text, None,
-        "host of [hosts] that stores maildir (default: the target's host)";
 }
+
+/// Returns all workload keys, in the order of help and documentation.
+pub fn all() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().chain(WorkloadKind::all().flat_map(|kind| kind.def().own))
+}
+
+/// A key that only one kind of workload takes, and with it the type of its value.
+#[derive(Debug)]
+pub(crate) struct OwnKey<T> {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) value: PhantomData<fn() -> T>,
+}
+
+impl<T: Value> OwnKey<T> {
+    /// Reads the value.
+    pub(crate) fn of(&self, layer: &Layer) -> Option<T> {
+        let text = layer.own.get(self.name)?;
+        Some(T::from_text(text, &self.kind).expect("the layer has only text that was read before"))
+    }
+
+    /// Sets the value that a text stands for.
+    pub(crate) fn set(&self, layer: &mut Layer, text: &str) -> Result<(), String> {
+        T::from_text(text, &self.kind)?;
+        layer.own.insert(self.name, text.to_owned());
+        Ok(())
+    }
+}
+
+/// The keys of a kind's own: constants to read them by, and their table `ALL`.
+macro_rules! own_keys {
+    ($($name:ident: $type:ty, $kind:expr, $default:expr, $help:literal;)*) => {
+        #[allow(non_upper_case_globals)]
+        mod keys {
+            use super::*;
+
+            $(pub(super) const $name: $crate::config::keys::OwnKey<$type> =
+                $crate::config::keys::OwnKey {
+                    name: stringify!($name),
+                    kind: $kind,
+                    value: std::marker::PhantomData,
+                };)*
+
+            pub(super) const ALL: &[$crate::config::Key] = &[$($crate::config::Key {
+                name: stringify!($name),
+                kind: $kind,
+                default: $default,
+                help: $help,
+                set: |layer, text| $name.set(layer, text),
+            }),*];
+        }
+    };
+}
+pub(crate) use own_keys;
 
 impl Key {
     pub fn named(name: &str) -> Option<&'static Self> {
-        KEYS.iter().find(|key| key.name == name)
+        all().find(|key| key.name == name)
     }
 
     /// The name in pgio.conf: `UPDATE_PCT`.
@@ -276,7 +292,7 @@ impl Key {
     /// Returns whether a command accepts the key as a flag. `run` runs only `slob`; the other workloads
     /// need an experiment file.
     pub fn is_flag(&self) -> bool {
-        self.uses().any(|using| matches!(using, Connect | Load | Work(WorkloadKind::Slob)))
+        self.uses().any(|using| matches!(using, Connect | Load) || using == Work(SLOB))
     }
 
     pub fn default_for(&self, using: Use) -> Option<&'static str> {
@@ -324,7 +340,7 @@ impl Layer {
     /// The lowest layer: all defaults for the use.
     pub(crate) fn defaults(using: Use) -> Self {
         let mut layer = Self::default();
-        for key in KEYS {
+        for key in all() {
             if let Some(text) = key.default_for(using) {
                 key.set(&mut layer, text).expect("a test reads every default of the table");
             }
@@ -340,6 +356,8 @@ pub(crate) fn required<T>(value: Option<T>) -> T {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn layer(pairs: &[(&str, &str)]) -> Layer {
@@ -367,8 +385,9 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_lower_case_and_help_is_one_line() {
-        for (at, key) in KEYS.iter().enumerate() {
-            assert!(KEYS[..at].iter().all(|other| other.name != key.name), "{}", key.name);
+        let mut names = BTreeSet::new();
+        for key in all() {
+            assert!(names.insert(key.name), "{}", key.name);
             assert_eq!(key.name, key.name.to_ascii_lowercase());
             assert!(!key.help.contains('\n') && !key.help.ends_with('.'), "{}", key.name);
             assert!(key.uses().next().is_some(), "{}", key.name);
@@ -379,7 +398,7 @@ mod tests {
     fn scale_has_a_smaller_default_for_loading() {
         let scale = Key::named("scale").unwrap();
         assert_eq!(scale.default_for(Load), Some("4G"));
-        assert_eq!(scale.default_for(Work(WorkloadKind::Slob)), Some("128G"));
+        assert_eq!(scale.default_for(Work(SLOB)), Some("128G"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::str::Chars;
 
-use super::keys::{KEYS, Key, Layer};
+use super::keys::{self, Key, Layer};
 use super::value::{ConfigError, nearest};
 use pgio_results::Warning;
 
@@ -52,7 +52,7 @@ pub fn parse(text: &str, file: &str) -> Result<PgioConf, ConfigError> {
             continue;
         }
         let Some(known) =
-            KEYS.iter().filter(|k| k.is_conf_key()).find(|known| known.conf_name() == key)
+            keys::all().filter(|k| k.is_conf_key()).find(|known| known.conf_name() == key)
         else {
             own.entry(key).or_insert(number);
             continue;
@@ -100,7 +100,7 @@ fn unknown(key: &str) -> String {
                 CONNECT_STRING, or export the variable before you start pgio"
             .to_owned();
     }
-    let names: Vec<String> = KEYS.iter().filter(|k| k.is_conf_key()).map(Key::conf_name).collect();
+    let names: Vec<String> = keys::all().filter(|k| k.is_conf_key()).map(Key::conf_name).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     format!("is not a key of pgio.conf; {}", nearest(key, &names))
 }

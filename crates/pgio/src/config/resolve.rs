@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use super::engine::Engine;
 use super::keys::{Layer, Use, required};
-use super::kinds::WorkloadKind;
+use super::kinds::{COMMIT, SLOB};
 use super::slob;
-use super::value::{ConnectString, Decimal, DeviceTest, DeviceTests};
+use super::value::{ConnectString, Decimal};
 use crate::exit_code::{HasExitCode, USAGE};
 use pgio_results::units::layout::WIDEST_UPDATED;
-use pgio_results::units::{BLOCK_BYTES, Layout, Scale};
+use pgio_results::units::{Layout, Scale};
 
-pub use super::mail::resolve as resolve_mail;
 pub use super::slob::{Extent, Features, HotSpot, HotTable, KeyDistribution, SlobSettings, Think};
 
 /// Settings of the workload `commit`.
@@ -33,22 +32,6 @@ pub struct CommitSettings {
     pub warmup: Duration,
     /// Absent: drawn and recorded.
     pub seed: Option<u64>,
-}
-
-/// Settings of the workload `device`.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct DeviceSettings {
-    /// Absent: the target's device.
-    pub path: Option<String>,
-    pub test: DeviceTest,
-    /// Bytes.
-    pub size: u64,
-    /// Bytes per read or write.
-    pub block_size: u64,
-    pub depth: u32,
-    pub destroy: bool,
-    pub uuid: Option<String>,
-    pub run_time: Duration,
 }
 
 /// Settings of `setup`.
@@ -72,9 +55,9 @@ impl SlobSettings {
         if layer.run_time.is_some() && layer.work_loop.is_some() {
             return Err(Contradiction::RunLength.into());
         }
-        let all = layer.with_defaults(Use::Work(WorkloadKind::Slob));
+        let all = layer.with_defaults(Use::Work(SLOB));
         let settings = Self {
-            engine: Engine::resolve(&all, WorkloadKind::Slob)?,
+            engine: Engine::resolve(&all, SLOB)?,
             update_pct: required(all.update_pct),
             run_time: required(all.run_time),
             warmup: required(all.warmup),
@@ -120,9 +103,9 @@ impl SlobSettings {
 
 impl CommitSettings {
     pub fn resolve(layer: Layer) -> Result<Self, ResolveError> {
-        let all = layer.with_defaults(Use::Work(WorkloadKind::Commit));
+        let all = layer.with_defaults(Use::Work(COMMIT));
         Ok(Self {
-            engine: Engine::resolve(&all, WorkloadKind::Commit)?,
+            engine: Engine::resolve(&all, COMMIT)?,
             index: required(all.index),
             sessions: required(all.sessions),
             rows_per_transaction: required(all.rows_per_transaction),
@@ -134,32 +117,6 @@ impl CommitSettings {
             warmup: required(all.warmup),
             seed: all.seed,
         })
-    }
-}
-
-impl DeviceSettings {
-    pub fn resolve(layer: Layer) -> Self {
-        let all = layer.with_defaults(Use::Work(WorkloadKind::Device));
-        let test = match required(all.test) {
-            DeviceTests::One(test) => test,
-            // The experiment parser has split `all` into one workload per test.
-            DeviceTests::All => DeviceTest::Throughput,
-        };
-        let block_size = match test {
-            DeviceTest::Throughput => 1 << 20,
-            DeviceTest::Latency => 4096,
-            DeviceTest::RandomRead | DeviceTest::RandomWrite => BLOCK_BYTES,
-        };
-        Self {
-            path: all.path,
-            test,
-            size: required(all.size).0,
-            block_size: all.block_size.map_or(block_size, |b| b.0),
-            depth: required(all.depth),
-            destroy: required(all.destroy),
-            uuid: all.uuid,
-            run_time: required(all.run_time),
-        }
     }
 }
 

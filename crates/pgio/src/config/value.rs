@@ -70,31 +70,6 @@ pub enum Arrivals {
 
 choice! { Arrivals: Fixed "fixed", Poisson "poisson" }
 
-/// A test of the workload `device`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum DeviceTest {
-    /// Large sequential writes.
-    Throughput,
-    /// Small sequential writes.
-    Latency,
-    RandomRead,
-    RandomWrite,
-}
-
-choice! { DeviceTest: Throughput "throughput", Latency "latency", RandomRead "random_read", RandomWrite "random_write" }
-
-/// One test, or all tests, each as a separate workload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeviceTests {
-    All,
-    One(DeviceTest),
-}
-
-impl DeviceTests {
-    pub const NAMES: &'static [&'static str] =
-        &["all", "throughput", "latency", "random_read", "random_write"];
-}
-
 /// A size in bytes, written with an optional unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bytes(pub u64);

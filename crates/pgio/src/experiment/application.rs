@@ -34,13 +34,15 @@ mod servers;
 pub mod single;
 mod validation;
 mod workload_run;
-mod workloads;
+pub(crate) mod workloads;
 
+pub use self::error::OpenError;
 pub use self::file_changes::BlockLimits;
 pub use self::job::{Job, JobError, with_nodes, with_number, with_value};
 pub use self::perform::{Run, Start, perform};
 pub use self::preview::{
     ConditionChange, PlanNote, PlannedChange, Preview, WorkloadPreview, preview,
 };
-pub use self::servers::controller;
+pub use self::servers::{TargetServer, controller};
 pub use self::validation::{Unchecked, validate};
+pub use self::workloads::{WorkPlace, WorkloadCode};

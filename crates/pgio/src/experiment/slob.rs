@@ -142,13 +142,13 @@ fn workload_warnings(settings: &SlobSettings) -> Vec<Warning> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::KEYS;
+    use crate::config::Key;
     use pgio_results::units::Layout;
 
     fn layer(pairs: &[(&str, &str)]) -> Layer {
         let mut layer = Layer::default();
         for (name, value) in pairs {
-            let key = KEYS.iter().find(|key| key.name == *name).unwrap();
+            let key = Key::named(name).unwrap();
             key.set(&mut layer, value).unwrap();
         }
         layer

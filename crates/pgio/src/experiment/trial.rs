@@ -6,8 +6,6 @@
 
 mod combine;
 mod joint;
-#[cfg(test)]
-mod mail_tests;
 mod observed;
 mod readings;
 mod record;
@@ -17,6 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::readings::Readings;
+#[cfg(test)]
+pub(crate) use self::record::record_totals;
 use jiff::Timestamp;
 use pgio_connect::{Client, ConnectParams, interrupt};
 use pgio_results::change::Change;
@@ -142,7 +142,7 @@ fn new_record(request: &Request<'_>) -> Trial {
     trial
 }
 
-fn outcome_of(error: Option<&EngineError>) -> Outcome {
+pub(crate) fn outcome_of(error: Option<&EngineError>) -> Outcome {
     match error {
         None => Outcome::Complete,
         Some(EngineError::Stopped) => Outcome::Interrupted,

@@ -28,7 +28,7 @@ pub(super) use self::observed::{lies_on, storage};
 pub(super) const UNPROVEN: &str = "sessions without the command's options";
 
 /// Adds verdicts to the record. `waits_for_flush`: whether each commit of the workload does by itself.
-pub(super) fn judge(
+pub(crate) fn judge(
     trial: &mut Trial,
     series: Option<&Series>,
     declared: &[Change],

@@ -43,7 +43,7 @@ pub(super) struct ClientPart {
     settings: ClientSettings,
 }
 
-pub(super) const PART: PartKind = PartKind {
+pub(crate) const PART: PartKind = PartKind {
     name: "client",
     check: |_| Ok(()),
     prepare: |part, setup, admin| {

@@ -269,7 +269,7 @@ impl Command {
 /// A program that each process runs on its own host.
 struct SharedCommand(CommandSettings);
 
-pub(super) const PART: PartKind = PartKind {
+pub(crate) const PART: PartKind = PartKind {
     name: "command",
     check: |part| {
         let CommandSettings { spec, .. } = part.read()?;

@@ -124,7 +124,7 @@ pub struct WorkError {
     pub code: u8,
     /// What the program that failed wrote.
     pub output: Option<Box<Output>>,
-    pub(super) error: Box<dyn Error + Send + Sync>,
+    pub(crate) error: Box<dyn Error + Send + Sync>,
 }
 
 impl WorkError {

@@ -60,16 +60,16 @@ pub struct SessionShare {
 
 impl Setup {
     /// Returns the number of this process's first session.
-    pub(super) fn first_session(&self) -> u32 {
+    pub(crate) fn first_session(&self) -> u32 {
         self.share().map_or(0, |share| share.first)
     }
 
     /// Returns the number of sessions of all processes, of which this one has `own`.
-    pub(super) fn all_sessions(&self, own: usize) -> u64 {
+    pub(crate) fn all_sessions(&self, own: usize) -> u64 {
         self.share().map_or(own as u64, |share| u64::from(share.of))
     }
 
-    pub(super) fn share(&self) -> Option<SessionShare> {
+    pub(crate) fn share(&self) -> Option<SessionShare> {
         match self.generator {
             Generator::Part(share) => Some(share),
             Generator::Alone | Generator::Others(_) => None,
@@ -100,9 +100,9 @@ pub trait Participants {
 }
 
 /// Prepared participants, and what is done once they have ended, whether they succeeded or failed.
-pub(super) struct Completed<F> {
-    pub(super) prepared: Box<dyn Participants>,
-    pub(super) complete: F,
+pub(crate) struct Completed<F> {
+    pub(crate) prepared: Box<dyn Participants>,
+    pub(crate) complete: F,
 }
 
 impl<F> Participants for Completed<F>
@@ -235,7 +235,7 @@ pub struct WindowOutcome {
 
 impl WindowOutcome {
     /// Creates the empty outcome of a window that opens at this moment of the server's clock.
-    pub(super) fn new(started: f64) -> WindowOutcome {
+    pub(crate) fn new(started: f64) -> WindowOutcome {
         WindowOutcome { started, first: f64::INFINITY, ..WindowOutcome::default() }
     }
 }

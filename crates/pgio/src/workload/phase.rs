@@ -15,10 +15,10 @@ use crate::host::clock::Clock;
 use crate::host::stop::Stop;
 
 /// The interval of checks while no event arrives.
-pub(super) const TICK: Duration = Duration::from_millis(50);
+pub(crate) const TICK: Duration = Duration::from_millis(50);
 
 /// One phase of one kind of participants.
-pub(super) trait Phase {
+pub(crate) trait Phase {
     type Event;
 
     /// Handles an event. An error ends the phase for all participants.
@@ -40,7 +40,7 @@ pub(super) trait Phase {
 }
 
 /// Runs a phase to its end and returns the first error, if any.
-pub(super) fn run<P: Phase>(
+pub(crate) fn run<P: Phase>(
     phase: &mut P,
     events: &Receiver<P::Event>,
     stop: &Stop,
@@ -49,7 +49,7 @@ pub(super) fn run<P: Phase>(
 }
 
 /// Like [`run`], by another clock.
-pub(super) fn run_by<P: Phase>(
+pub(crate) fn run_by<P: Phase>(
     clock: &Clock,
     phase: &mut P,
     events: &Receiver<P::Event>,
@@ -86,18 +86,18 @@ pub(super) fn run_by<P: Phase>(
     error
 }
 
-pub(super) struct Threads<Order> {
+pub(crate) struct Threads<Order> {
     orders: Vec<Sender<Order>>,
     handles: Vec<Option<JoinHandle<()>>>,
 }
 
 impl<Order: Send + 'static> Threads<Order> {
-    pub(super) fn new() -> Threads<Order> {
+    pub(crate) fn new() -> Threads<Order> {
         Threads { orders: Vec::new(), handles: Vec::new() }
     }
 
     /// Starts one more thread, with a stack of this many bytes.
-    pub(super) fn spawn(
+    pub(crate) fn spawn(
         &mut self,
         name: String,
         stack: usize,
@@ -113,11 +113,11 @@ impl<Order: Send + 'static> Threads<Order> {
         Ok(())
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.handles.len()
     }
 
-    pub(super) fn send_order(&self, index: usize, order: Order) {
+    pub(crate) fn send_order(&self, index: usize, order: Order) {
         if let Some(orders) = self.orders.get(index) {
             // A thread that has ended has already reported why.
             let _ = orders.send(order);
@@ -125,12 +125,12 @@ impl<Order: Send + 'static> Threads<Order> {
     }
 
     /// Closes all channels; no further orders follow.
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.orders.clear();
     }
 
     /// Waits for the end of threads that have finished their work.
-    pub(super) fn join(&mut self, has_ended: impl Fn(usize) -> bool) {
+    pub(crate) fn join(&mut self, has_ended: impl Fn(usize) -> bool) {
         for (index, handle) in self.handles.iter_mut().enumerate() {
             if let Some(handle) = handle.take_if(|_| has_ended(index)) {
                 // The thread has printed its panic; its sessions count as lost.

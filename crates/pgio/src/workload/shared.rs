@@ -2,7 +2,7 @@
 //!
 //! A workload divides its own work and reads its own parts; what carries them between the processes sees a kind
 //! and JSON text ([`Part`]). The process that divides asks a [`Coordinator`]; the one that receives a part looks
-//! its kind up among the [`PartKind`]s that it was given.
+//! its kind up among those that it was given ([`PartKinds`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub enum WorkLimit {
 
 impl WorkLimit {
     /// Returns the longest time from the start of a span of this length; none: no limit.
-    pub(super) fn for_span(self, span: Option<Duration>) -> Option<Duration> {
+    pub(crate) fn for_span(self, span: Option<Duration>) -> Option<Duration> {
         match self {
             WorkLimit::AfterEnd(more) => Some(span?.saturating_add(more)),
             WorkLimit::AfterStart(limit) => Some(limit),
@@ -100,11 +100,14 @@ pub struct PartKind {
     pub prepare: Prepare,
 }
 
+/// Finds a kind by its name among those that this program has.
+pub type PartKinds = fn(&str) -> Option<&'static PartKind>;
+
 type Prepare = fn(&Part, Setup, &mut Client) -> Result<Box<dyn Participants>, EngineError>;
 
 impl PartKind {
     /// Writes a part of this kind, or what is reported of one.
-    pub(super) fn write<T: Serialize + ?Sized>(&self, work: &T) -> Result<Part, EngineError> {
+    pub(crate) fn write<T: Serialize + ?Sized>(&self, work: &T) -> Result<Part, EngineError> {
         let kind = self.name.to_owned();
         match to_raw_value(work) {
             Ok(work) => Ok(Part { kind, work }),
@@ -115,17 +118,13 @@ impl PartKind {
 
 impl Part {
     /// Reads the work as its kind wrote it.
-    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, EngineError> {
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, EngineError> {
         serde_json::from_str(self.work.get()).map_err(|source| self.unusable(source))
     }
 
     /// Returns the kind that takes it up.
-    pub(super) fn find(
-        &self,
-        kinds: &'static [PartKind],
-    ) -> Result<&'static PartKind, EngineError> {
-        let kind = kinds.iter().find(|kind| kind.name == self.kind);
-        kind.ok_or_else(|| self.unusable("this program has no such work"))
+    pub(crate) fn find(&self, kinds: PartKinds) -> Result<&'static PartKind, EngineError> {
+        kinds(&self.kind).ok_or_else(|| self.unusable("this program has no such work"))
     }
 
     fn unusable(&self, why: impl fmt::Display) -> EngineError {
@@ -147,7 +146,7 @@ mod tests {
     #[test]
     fn a_part_that_nobody_takes_up_or_can_read_is_refused() {
         let part = Part { kind: "other".to_owned(), work: to_raw_value(&true).unwrap() };
-        let error = part.find(&[]).unwrap_err();
+        let error = part.find(|_| None).unwrap_err();
         assert_eq!(error.to_string(), "cannot take up work `other`: this program has no such work");
         let error = part.read::<u32>().unwrap_err().to_string();
         assert!(error.starts_with("cannot take up work `other`: invalid type: boolean"), "{error}");

@@ -21,20 +21,20 @@ use crate::config::resolve::Extent;
 use pgio_results::model::Slice;
 
 /// The caller's callback for events; the connection is free for reading evidence.
-pub(super) type Listener<'a> = &'a mut dyn FnMut(&mut Client, WindowEvent);
+pub(crate) type Listener<'a> = &'a mut dyn FnMut(&mut Client, WindowEvent);
 
 /// Converts seconds; a clock that was set back gives zero.
-pub(super) fn span(seconds: f64) -> Duration {
+pub(crate) fn span(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-pub(super) struct OpenWindow<'a> {
+pub(crate) struct OpenWindow<'a> {
     admin: &'a mut Client,
     listener: Listener<'a>,
-    pub(super) start: Start,
-    pub(super) plan: WindowPlan,
-    pub(super) outcome: WindowOutcome,
-    pub(super) progress: Progress,
+    pub(crate) start: Start,
+    pub(crate) plan: WindowPlan,
+    pub(crate) outcome: WindowOutcome,
+    pub(crate) progress: Progress,
     stall: Stall,
     /// Until the window closes.
     pulse: Option<Pulse>,
@@ -44,7 +44,7 @@ pub(super) struct OpenWindow<'a> {
 
 impl<'a> OpenWindow<'a> {
     /// Waits for the start time, which the participants already have, and reports it.
-    pub(super) fn open(
+    pub(crate) fn open(
         admin: &'a mut Client,
         start: Start,
         plan: WindowPlan,
@@ -68,7 +68,7 @@ impl<'a> OpenWindow<'a> {
     }
 
     /// Adds the work of one or more sessions in their slice `number` to the timeline and the progress.
-    pub(super) fn add_slice(&mut self, number: usize, totals: &Totals) {
+    pub(crate) fn add_slice(&mut self, number: usize, totals: &Totals) {
         self.progress.block_visits += totals.block_visits();
         self.progress.blocks_scanned += totals.blocks_scanned();
         self.progress.commits += totals.commits();
@@ -79,12 +79,12 @@ impl<'a> OpenWindow<'a> {
     }
 
     /// Records progress: the window is not stuck.
-    pub(super) fn note_progress(&mut self, now: Instant) {
+    pub(crate) fn note_progress(&mut self, now: Instant) {
         self.stall.note_event(now);
     }
 
     /// Reports the progress, at most twenty times a second.
-    pub(super) fn report_progress(&mut self, now: Instant) {
+    pub(crate) fn report_progress(&mut self, now: Instant) {
         if self.next_tick <= now {
             self.progress.elapsed = (now - self.start.at).as_secs_f64();
             (self.listener)(self.admin, WindowEvent::Progress(self.progress));
@@ -94,17 +94,17 @@ impl<'a> OpenWindow<'a> {
     }
 
     /// Reports the server processes that serve programs.
-    pub(super) fn report_serving(&mut self, pids: Vec<i32>) {
+    pub(crate) fn report_serving(&mut self, pids: Vec<i32>) {
         (self.listener)(self.admin, WindowEvent::Serving(pids));
     }
 
     /// Returns the admin session, which is free while no event is reported.
-    pub(super) fn admin(&mut self) -> &mut Client {
+    pub(crate) fn admin(&mut self) -> &mut Client {
         self.admin
     }
 
     /// Reports that the last operation ended at this moment.
-    pub(super) fn close(&mut self, at: Instant) {
+    pub(crate) fn close(&mut self, at: Instant) {
         (self.listener)(self.admin, WindowEvent::Closed(at));
         if let Some(pulse) = self.pulse.take() {
             self.outcome.stood_still = pulse.longest_gap(self.start.at, at);
@@ -114,13 +114,13 @@ impl<'a> OpenWindow<'a> {
     }
 
     /// Returns the time since the last progress.
-    pub(super) fn quiet_time(&self, now: Instant) -> Duration {
+    pub(crate) fn quiet_time(&self, now: Instant) -> Duration {
         self.stall.quiet_time(now)
     }
 
     /// Returns the error of sessions that are no longer waited for: after the window's end, if none of
     /// them works, or, for a fixed number of transactions, in a standstill.
-    pub(super) fn stuck_error(
+    pub(crate) fn stuck_error(
         &mut self,
         now: Instant,
         pids: impl Fn() -> Vec<i32>,
@@ -136,25 +136,25 @@ impl<'a> OpenWindow<'a> {
     }
 
     /// Takes the next step to stop sessions that have not ended.
-    pub(super) fn stop(&mut self, alive: &[Alive<'_>], urgent: bool, now: Instant) {
+    pub(crate) fn stop(&mut self, alive: &[Alive<'_>], urgent: bool, now: Instant) {
         self.stopping.advance(self.admin, alive, urgent, now);
     }
 
     /// Returns the outcome, with a timeline that ends with the window.
-    pub(super) fn into_outcome(mut self) -> WindowOutcome {
+    pub(crate) fn into_outcome(mut self) -> WindowOutcome {
         end_timeline(&mut self.outcome.timeline, self.outcome.seconds);
         self.outcome
     }
 
     /// Returns whether the server does not answer, so that its sessions are not waited for.
-    pub(super) fn has_given_up(&self) -> bool {
+    pub(crate) fn has_given_up(&self) -> bool {
         self.stopping.has_given_up()
     }
 }
 
 /// Time after the window's end before sessions that do not work count as stuck: longer than a
 /// checkpoint's fsync delays a commit on a slow device.
-pub(super) const GRACE: Duration = Duration::from_secs(20);
+pub(crate) const GRACE: Duration = Duration::from_secs(20);
 
 /// Minimum seconds at one table, if a session has several. Planning a block for a table that is new to
 /// the session takes the server two milliseconds, and many times as long with many sessions.
@@ -163,7 +163,7 @@ pub const SHORTEST_PASS: f64 = 0.25;
 /// The window in slices of about a second; short windows have four slices. Sessions with several tables
 /// divide each slice into passes, one at each table.
 #[derive(Debug)]
-pub(super) struct WindowPlan {
+pub(crate) struct WindowPlan {
     /// Infinite if a number of transactions is given.
     pub seconds: f64,
     pub slice: f64,
@@ -176,7 +176,7 @@ pub(super) struct WindowPlan {
 impl WindowPlan {
     /// `round` is the number of passes in which a session visits all its tables once, if the window is
     /// long enough.
-    pub(super) fn new(extent: Extent, participants: u64, round: u32) -> WindowPlan {
+    pub(crate) fn new(extent: Extent, participants: u64, round: u32) -> WindowPlan {
         match extent {
             Extent::Time(window) => {
                 let seconds = window.as_secs_f64();
@@ -198,17 +198,17 @@ impl WindowPlan {
     }
 
     /// Returns a session's share of a fixed number of transactions or calls.
-    pub(super) fn share(&self, index: u64) -> Option<u64> {
+    pub(crate) fn share(&self, index: u64) -> Option<u64> {
         self.transactions.map(|n| n / self.participants + u64::from(index < n % self.participants))
     }
 
     /// Returns the window's length, if it has one.
-    pub(super) fn length(&self) -> Option<Duration> {
+    pub(crate) fn length(&self) -> Option<Duration> {
         Duration::try_from_secs_f64(self.seconds).ok()
     }
 
     /// Returns the timeline's slice for a session's slice `number`, and creates it if it is missing.
-    pub(super) fn slice_of<'a>(
+    pub(crate) fn slice_of<'a>(
         &self,
         timeline: &'a mut Vec<Slice>,
         number: usize,
@@ -225,7 +225,7 @@ impl WindowPlan {
 /// Ends the last slice with the window, whose last operation may end later than planned or, with a fixed number of
 /// transactions, in mid slice: a stall at the end would otherwise be no part of it, and a remainder would look like
 /// one.
-pub(super) fn end_timeline(timeline: &mut [Slice], seconds: f64) {
+pub(crate) fn end_timeline(timeline: &mut [Slice], seconds: f64) {
     let Some(last) = timeline.last_mut() else { return };
     let begins = last.at - last.seconds;
     if seconds > begins {
@@ -234,7 +234,7 @@ pub(super) fn end_timeline(timeline: &mut [Slice], seconds: f64) {
 }
 
 /// Returns the length of a slice: about a second, at most a quarter of the window.
-pub(super) fn slice_length(seconds: f64) -> f64 {
+pub(crate) fn slice_length(seconds: f64) -> f64 {
     let slices = seconds.round().max(4.0);
     seconds / slices
 }

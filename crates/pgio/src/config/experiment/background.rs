@@ -3,7 +3,7 @@
 //! A section takes the keys of a workload and a few of its own: the server that it works on, which may be a standby
 //! of a private one, and the conditions in which it does. It runs as long as the trial and is not judged.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::condition::{AA_SUFFIX, Condition};
@@ -14,9 +14,8 @@ use super::target::Target;
 use super::workload::{self, WorkloadSpec};
 use super::{command, limits};
 use crate::config::keys::names;
-use crate::config::kinds::WorkloadKind;
-use crate::config::resolve::resolve_mail;
-use crate::config::value::{ConfigError, DeviceTests, nearest};
+use crate::config::kinds::Things;
+use crate::config::value::{ConfigError, nearest};
 
 section! { keys, "[[background]]",
     "Work beside the judged workload, in named conditions. It takes the keys of a workload as well, runs as long as the trial, is not judged, and is not taken for foreign load.";
@@ -80,24 +79,10 @@ pub(super) fn parse(
                 format!("`{name}` is the name of two background workloads; use different names");
             return Err(section.error(&workload::keys::name, message));
         }
-        let shares_table = |earlier: &&BackgroundSpec| {
-            let all = [earlier, &background];
-            all.iter().all(|b| b.work.kind == WorkloadKind::Commit)
-                && earlier.target == background.target
-                && others.conditions.iter().any(|c| all.iter().all(|b| b.runs_beside(&c.name)))
-        };
-        if let Some(earlier) = all.iter().find(shares_table) {
-            let message = format!(
-                "`commit` would share its table with `{}` on `{}`; use another target, or one with more sessions",
-                earlier.work.name, background.target
-            );
-            return Err(section.error(&workload::keys::kind, message));
-        }
-        if let Some(other) = find_mail_sharer(&background, &all, others) {
-            let message = format!(
-                "`mail` would remove messages of {other}, whose mail directories it shares; use another maildir or other recipients"
-            );
-            return Err(section.error(&workload::keys::kind, message));
+        if let Some(other) = find_sharer(&background, &all, others) {
+            let refusal = background.work.kind.def().exclusive.refusal;
+            let other = other.map(|other| other.work.name.as_str());
+            return Err(section.error(&workload::keys::kind, refusal(other, &background.target)));
         }
         all.push(background);
     }
@@ -123,25 +108,13 @@ fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpe
     if let Some(axis) = work.axes.first() {
         return Err(section.error(&axis.name, "must be a single value for background work"));
     }
-    if matches!(work.layer.test, None | Some(DeviceTests::All)) && work.kind.uses(names::test) {
-        return Err(section.error(names::test, "must name one test for background work"));
+    if let Some(parts) = def.parts.as_ref().filter(|parts| !(parts.split)(&work.layer).is_empty()) {
+        let message = format!("must name one {} for background work", parts.key);
+        return Err(section.error(parts.key, message));
     }
     if others.rules.weave != Weave::Off {
         let message = "cannot run beside woven conditions, which share one window; remove weave";
         return Err(section.header_error(message));
-    }
-    let shares_table = |condition: &Condition| {
-        condition.targets().any(|name| *name == target)
-            && others
-                .workloads
-                .iter()
-                .any(|w| w.kind == WorkloadKind::Commit && w.runs_under(&condition.name))
-    };
-    if work.kind == WorkloadKind::Commit && others.conditions.iter().any(shares_table) {
-        let message = format!(
-            "`commit` would share its table with the judged workload on `{target}`; use another target or slob"
-        );
-        return Err(section.error(&workload::keys::kind, message));
     }
     work.layer.warmup.get_or_insert(Duration::ZERO);
     // Some programs count whole seconds.
@@ -153,46 +126,38 @@ fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpe
     Ok(BackgroundSpec { target, standby, work })
 }
 
-/// Returns what looks for its mail in the same directories at the same time: each would remove the other's.
-fn find_mail_sharer(
+/// Returns what has something at the same time that only one work of its kind can have: the judged workload (none) or
+/// another.
+fn find_sharer<'a>(
     background: &BackgroundSpec,
-    earlier: &[BackgroundSpec],
+    earlier: &'a [BackgroundSpec],
     others: Others<'_>,
-) -> Option<String> {
-    let own = mail_directories(&background.work, &background.target, others.targets);
+) -> Option<Option<&'a BackgroundSpec>> {
+    let own = exclusive(&background.work, &background.target, others.targets);
     let shares = |work: &WorkloadSpec, target: &str| {
-        !own.is_disjoint(&mail_directories(work, target, others.targets))
+        work.kind == background.work.kind
+            && !own.is_disjoint(&exclusive(work, target, others.targets))
     };
     for condition in others.conditions.iter().filter(|c| background.runs_beside(&c.name)) {
         let mut judged = others.workloads.iter().filter(|w| w.runs_under(&condition.name));
         if judged.any(|work| condition.targets().any(|target| shares(work, target))) {
-            return Some("the judged workload".to_owned());
+            return Some(None);
         }
         let mut beside = earlier.iter().filter(|other| other.runs_beside(&condition.name));
         if let Some(other) = beside.find(|other| shares(&other.work, &other.target)) {
-            return Some(format!("`{}`", other.work.name));
+            return Some(Some(other));
         }
     }
     None
 }
 
-/// Returns the directories, and their host if the file names it, in which work on this target looks for its mail.
-fn mail_directories(
-    work: &WorkloadSpec,
-    target: &str,
-    targets: &BTreeMap<String, Target>,
-) -> BTreeSet<(Option<String>, String)> {
-    if work.kind != WorkloadKind::Mail {
-        return BTreeSet::new();
-    }
-    // Wrong keys are refused when the work is prepared.
-    let Ok(settings) = resolve_mail(work.layer.clone(), target) else { return BTreeSet::new() };
-    let named = settings.maildir.as_ref().and_then(|maildir| maildir.host.clone());
-    let host = named.or_else(|| match targets.get(target) {
-        Some(Target::Server { host, .. }) => host.clone(),
+/// Returns what only one work of its kind can have on this target.
+fn exclusive(work: &WorkloadSpec, target: &str, targets: &BTreeMap<String, Target>) -> Things {
+    let host = match targets.get(target) {
+        Some(Target::Server { host, .. }) => host.as_deref(),
         Some(Target::Private(_)) | None => None,
-    });
-    settings.directories().into_iter().map(|directory| (host.clone(), directory)).collect()
+    };
+    (work.kind.def().exclusive.things)(work, target, host)
 }
 
 fn target(
@@ -260,7 +225,7 @@ mod tests {
     use std::time::Duration;
 
     use crate::config::experiment::tests::{error, read};
-    use crate::config::kinds::WorkloadKind;
+    use crate::config::kinds::SLOB;
 
     const HEAD: &str = "[experiment]\nwarmup = '1s'\nduration = '4s'\n[targets.n1]\nprivate = true\n\
                         [targets.judged]\nprivate = true\n[workload]\nkind = 'commit'\n\
@@ -274,7 +239,7 @@ mod tests {
              [[background]]\nname = 'quiet too'\ntarget = 'judged'\nconditions = ['quiet']\nkind = 'slob'\n"
         ));
         let [slob, second] = experiment.background.as_slice() else { panic!() };
-        assert_eq!((slob.target.as_str(), slob.work.kind), ("n1", WorkloadKind::Slob));
+        assert_eq!((slob.target.as_str(), slob.work.kind), ("n1", SLOB));
         assert_eq!(
             slob.work.layer.run_time,
             Some(Duration::from_secs(7)),

@@ -13,9 +13,9 @@ use super::rules::{self, Reset};
 use super::section::Section;
 use super::{command, limits};
 use crate::config::command::CommandSpec;
-use crate::config::keys::{KEYS, Key as WorkKey, Layer, Use, names};
-use crate::config::kinds::WorkloadKind;
-use crate::config::value::{self, ConfigError, DeviceTest, DeviceTests, nearest};
+use crate::config::keys::{self as work_keys, Key as WorkKey, Layer, Use, names};
+use crate::config::kinds::{SLOB, WorkloadKind};
+use crate::config::value::{self, ConfigError, nearest};
 
 section! { keys, "[workload], [[workload]]",
     "The workload. It also takes the keys of its kind (table Keys above); a key with a list of values is an axis of a sweep.";
@@ -86,8 +86,8 @@ pub(super) fn parse(
         if let Some(spec) = &workload.command {
             command::check_times(section, spec, &workload.layer)?;
         }
-        // After the split, because each test has a name of its own.
-        for workload in split_tests(workload) {
+        // After the split, because each part has a name of its own.
+        for workload in split(workload) {
             if workloads.iter().any(|earlier| earlier.name == workload.name) {
                 let message = format!(
                     "`{}` is the name of two workloads; use different names",
@@ -101,7 +101,7 @@ pub(super) fn parse(
     if workloads.is_empty() {
         let mut layer = Layer::default();
         fill_in(&mut layer, warmup, duration);
-        let kind = WorkloadKind::Slob;
+        let kind = SLOB;
         workloads.push(WorkloadSpec {
             name: kind.name().to_owned(),
             kind,
@@ -115,19 +115,16 @@ pub(super) fn parse(
     Ok(workloads)
 }
 
-/// Splits `test = "all"` into one workload per test, because a window measures one kind of I/O.
-fn split_tests(workload: WorkloadSpec) -> Vec<WorkloadSpec> {
-    match workload.layer.test {
-        None | Some(DeviceTests::All) if workload.kind.uses(names::test) => {
-            let with_test = |test: DeviceTest| WorkloadSpec {
-                name: format!("{}-{}", workload.name, test.name()),
-                layer: Layer { test: Some(DeviceTests::One(test)), ..workload.layer.clone() },
-                ..workload.clone()
-            };
-            DeviceTest::ALL.iter().map(|(_, test)| with_test(*test)).collect()
-        }
-        _ => vec![workload],
-    }
+/// Splits a section that is several workloads.
+fn split(workload: WorkloadSpec) -> Vec<WorkloadSpec> {
+    let parts = workload.kind.def().parts.as_ref().map(|parts| (parts.split)(&workload.layer));
+    let Some(parts) = parts.filter(|parts| !parts.is_empty()) else { return vec![workload] };
+    let part = |(name, layer)| WorkloadSpec {
+        name: format!("{}-{name}", workload.name),
+        layer,
+        ..workload.clone()
+    };
+    parts.into_iter().map(part).collect()
 }
 
 /// Sets the experiment's warm-up and duration. They are not among the defaults, because they have
@@ -144,7 +141,7 @@ pub(super) fn workload(
     section: &Section<'_>,
     more: &[&'static str],
 ) -> Result<WorkloadSpec, ConfigError> {
-    let kind = section.read(&keys::kind)?.unwrap_or(WorkloadKind::Slob);
+    let kind = section.read(&keys::kind)?.unwrap_or(SLOB);
     let mut layer = Layer::default();
     let mut axes = Vec::new();
     let own_keys = [own_keys(kind).as_slice(), more].concat();
@@ -160,7 +157,7 @@ pub(super) fn workload(
                 return Err(section.error(name, not_applicable(kind)));
             }
             None => {
-                let keys = KEYS.iter().filter(|key| takes(kind, key)).map(|key| key.name);
+                let keys = work_keys::all().filter(|key| takes(kind, key)).map(|key| key.name);
                 let valid: Vec<&str> = own_keys.iter().copied().chain(keys).collect();
                 let message = format!("is an unknown key; {}", nearest(name, &valid));
                 return Err(section.error(name, message));
@@ -192,9 +189,9 @@ pub(super) fn workload(
 }
 
 fn kind_named(name: &str) -> Result<WorkloadKind, String> {
-    let found = WorkloadKind::ALL.iter().copied().find(|kind| kind.name() == name);
+    let found = WorkloadKind::all().find(|kind| kind.name() == name);
     found.ok_or_else(|| {
-        let names: Vec<&str> = WorkloadKind::ALL.iter().map(|kind| kind.name()).collect();
+        let names: Vec<&str> = WorkloadKind::all().map(WorkloadKind::name).collect();
         format!("`{name}` is not a workload; valid names: {}", names.join(", "))
     })
 }
@@ -270,7 +267,7 @@ mod tests {
 
     #[test]
     fn faulty_workloads_are_refused_with_line_and_key() {
-        let names: Vec<&str> = WorkloadKind::ALL.iter().map(|kind| kind.name()).collect();
+        let names: Vec<&str> = WorkloadKind::all().map(WorkloadKind::name).collect();
         assert_eq!(
             error_of("[workload]\nkind = 'tpcc'"),
             format!(

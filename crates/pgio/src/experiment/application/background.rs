@@ -11,7 +11,7 @@ use super::error::OpenError;
 use super::job::Job;
 use super::servers::TargetServer;
 use super::workloads::{self, WorkPlace};
-use crate::config::experiment::{BackgroundSpec, Condition, WorkloadKind, WorkloadSpec};
+use crate::config::experiment::{BackgroundSpec, Condition, WorkloadSpec};
 use crate::config::{ConnectString, Layer, Use};
 use crate::dataset::verify;
 use crate::experiment::admin::{
@@ -157,28 +157,16 @@ fn prepare_work(
     let last_setup = LastSetup::default();
     let (seed, drivers) = (job.seed, false);
     let place = WorkPlace { target, server, last_setup: &last_setup, load, seed, drivers, stop };
-    workloads::prepare(&spec.work, layer, &place, admin, observe)
+    (workloads::code(spec.work.kind).prepare)(&spec.work, layer, &place, admin, observe)
 }
 
 /// Refuses work that would write to a standby.
 fn refuse_writes(spec: &BackgroundSpec, layer: &Layer) -> Result<(), OpenError> {
     let keys = layer.clone().over(Layer::defaults(Use::Work(spec.work.kind)));
-    let turns_over = [keys.insert_pct, keys.delete_pct].into_iter().flatten().any(|p| !p.is_zero());
-    let why = match spec.work.kind {
-        WorkloadKind::Slob if keys.update_pct != Some(0) => "set update_pct = 0",
-        WorkloadKind::Slob if turns_over => "remove insert_pct and delete_pct",
-        WorkloadKind::Slob => return Ok(()),
-        WorkloadKind::Command => match &spec.work.command {
-            Some(command) if command.schema.is_some() => {
-                "set schema = \"\" and setup = [], and let the command read tables that the primary has"
-            }
-            _ => return Ok(()),
-        },
-        WorkloadKind::Commit | WorkloadKind::Device | WorkloadKind::Mail => {
-            "use slob with update_pct = 0, or a command that reads"
-        }
-    };
-    Err(OpenError::Writes { why })
+    match (spec.work.kind.def().writing)(&spec.work, &keys) {
+        Some(why) => Err(OpenError::Writes { why }),
+        None => Ok(()),
+    }
 }
 
 /// Refuses the last of these for which its server has no room beside conditions that run on other targets.
@@ -219,8 +207,8 @@ pub(super) fn check(
             if spec.standby.is_some() {
                 refuse_writes(spec, &layer)?;
             }
-            workloads::check_keys(spec.work.kind, layer.clone())?;
-            workloads::check_programs(&spec.work, false, hosts)
+            (spec.work.kind.def().check_keys)(layer.clone())?;
+            (workloads::code(spec.work.kind).check_programs)(&spec.work, false, hosts)
         };
         check().map_err(|error| beside(spec, error))?;
     }

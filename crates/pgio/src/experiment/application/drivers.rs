@@ -6,10 +6,8 @@ use std::sync::Arc;
 
 use super::error::RunError;
 use super::job::Job;
-use crate::config::command::{CommandSpec, MetricSpec};
 use crate::config::drivers::{DriverSpec, Spread};
-use crate::config::experiment::{WorkloadKind, WorkloadSpec};
-use crate::config::value::EngineName;
+use crate::config::experiment::WorkloadSpec;
 use crate::experiment::live::{Live, LiveError};
 use crate::experiment::target::Target;
 use crate::workload::coordinator::{DriverCounts, Drivers, launch};
@@ -30,51 +28,12 @@ fn refusal(error: DriverError) -> RunError {
 }
 
 fn check_work(job: &Job, workload: &WorkloadSpec) -> Result<(), DriverError> {
-    let name = &workload.name;
     let layer = workload.layer.clone().over(job.base_keys.layer.clone());
-    let why = match workload.kind {
-        WorkloadKind::Slob | WorkloadKind::Commit => {
-            if layer.engine == Some(EngineName::Client) {
-                return Ok(());
-            }
-            format!(
-                "workload `{name}`: the server engine gains nothing from drivers on one target, because its sessions work inside the server; write engine = \"client\" in [workload], or leave out the drivers"
-            )
-        }
-        WorkloadKind::Mail => return Ok(()),
-        WorkloadKind::Device => {
-            if layer.path.is_some() {
-                return Ok(());
-            }
-            format!(
-                "workload `{name}`: drivers measure a place on their own hosts, not the target's device; write path in [workload], or leave out the drivers"
-            )
-        }
-        WorkloadKind::Command => {
-            let also_judge = &job.experiment.rules.question.also_judge;
-            match workload.command.as_ref().and_then(|spec| obstacle(spec, also_judge)) {
-                Some(why) => format!("workload `{name}`: {why}"),
-                None => return Ok(()),
-            }
-        }
-    };
-    Err(DriverError::Refused(why))
-}
-
-/// Returns what prevents drivers from running a command; none: nothing.
-fn obstacle(spec: &CommandSpec, also_judge: &[String]) -> Option<String> {
-    if let Some(host) = &spec.host {
-        return Some(format!(
-            "each driver runs the command on its own host, not on {host}; delete host, or leave out the drivers"
-        ));
+    let judged = &job.experiment.rules.question.also_judge;
+    match (workload.kind.def().without_drivers)(workload, &layer, judged) {
+        Some(why) => Err(DriverError::Refused(format!("workload `{}`: {why}", workload.name))),
+        None => Ok(()),
     }
-    // Without `combine` no trial of several drivers has a value to compare.
-    let is_judged = |metric: &MetricSpec| metric.is_primary() || also_judge.contains(&metric.name);
-    let uncombined = spec.metrics.iter().find(|m| is_judged(m) && m.combine.is_none())?;
-    Some(format!(
-        "pgio does not know how to combine the values of several drivers for `{}`; write combine = \"sum\", \"mean\", \"max\" or \"min\" in its [[workload.metric]]",
-        uncombined.name
-    ))
 }
 
 /// A driver works on one server at a time.

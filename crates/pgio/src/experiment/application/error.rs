@@ -69,14 +69,14 @@ pub enum OpenError {
     Background { name: String, place: String, source: Box<OpenError> },
     #[error("it would write to a standby: {why}")]
     Writes { why: &'static str },
-    #[error("mail_host names host `{0}`, which is not in [hosts]: add [hosts.{0}]")]
-    NoMailHost(String),
+    #[error("{key} names host `{name}`, which is not in [hosts]: add [hosts.{name}]")]
+    NoSuchHost { key: &'static str, name: String },
 }
 
 impl HasExitCode for OpenError {
     fn code(&self) -> u8 {
         match self {
-            OpenError::UnknownHost { .. } | OpenError::NoMailHost(_) => USAGE,
+            OpenError::UnknownHost { .. } | OpenError::NoSuchHost { .. } => USAGE,
             OpenError::UnknownDeviceHost
             | OpenError::UnknownControlHost
             | OpenError::NoDevice { .. }

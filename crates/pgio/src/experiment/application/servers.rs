@@ -35,20 +35,20 @@ use pgio_connect::{ConnectError, ConnectParams, Env};
 
 /// The server of one target.
 #[derive(Debug)]
-pub(super) struct TargetServer {
+pub struct TargetServer {
     /// Name as in the file; empty if pgio.conf or the environment names the server.
-    pub(super) name: String,
-    pub(super) params: ConnectParams,
-    pub(super) cluster: Option<Arc<PrivateCluster>>,
+    pub(crate) name: String,
+    pub(crate) params: ConnectParams,
+    pub(crate) cluster: Option<Arc<PrivateCluster>>,
     /// The block device under test.
-    pub(super) device: Option<String>,
+    pub(crate) device: Option<String>,
     /// The way to stop and start it.
-    pub(super) control: Option<ControlMethod>,
+    pub(crate) control: Option<ControlMethod>,
     /// All hosts of the experiment, for its sources.
-    pub(super) hosts: Hosts,
+    pub(crate) hosts: Hosts,
     /// Names in `hosts`, as in the file.
-    pub(super) host: Option<String>,
-    pub(super) standby_host: Option<String>,
+    pub(crate) host: Option<String>,
+    pub(crate) standby_host: Option<String>,
 }
 
 impl TargetServer {
@@ -232,7 +232,8 @@ pub(super) fn open_target(
             stop,
         };
         let layer = layer.over(job.base_keys.layer.clone());
-        workloads.push(workloads::prepare(spec, layer, &place, &mut admin, observe)?);
+        workloads
+            .push((workloads::code(spec.kind).prepare)(spec, layer, &place, &mut admin, observe)?);
     }
     let work = workloads[0].as_ref();
     let sources = telemetry_sources(&job.experiment, spec, target, &server, &mut admin, work, runs);

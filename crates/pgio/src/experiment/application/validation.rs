@@ -116,9 +116,9 @@ fn refuse_changed(resources: &BTreeSet<Resource>) -> Result<(), ConflictError> {
 fn validate_work(job: &Job, spec: &WorkloadSpec, hosts: &Hosts) -> Result<(), OpenError> {
     for layer in layers(spec, job.experiment.sweep) {
         let layer = layer.over(job.base_keys.layer.clone());
-        workloads::check_keys(spec.kind, layer)?;
+        (spec.kind.def().check_keys)(layer)?;
     }
-    workloads::check_programs(spec, job.drivers.is_some(), hosts)
+    (workloads::code(spec.kind).check_programs)(spec, job.drivers.is_some(), hosts)
 }
 
 fn validate_private(e: &Experiment) -> Result<Vec<Unchecked>, OpenError> {

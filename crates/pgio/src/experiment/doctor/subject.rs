@@ -10,7 +10,7 @@ use crate::config::experiment::{
     self, ControlMethod, HostSpec, Target, WorkloadKind, WorkloadSpec,
 };
 use crate::config::resolve::Extent;
-use crate::config::{CommitSettings, ConnectString, Layer};
+use crate::config::{CommitSettings, ConnectString, Layer, kinds};
 use crate::experiment::application::Job;
 use crate::experiment::state;
 use crate::experiment::target::{self, ConnectionKeys};
@@ -80,7 +80,7 @@ impl Scope {
             host: None,
             device: None,
             control: None,
-            work: vec![Work { kind: WorkloadKind::Slob, layer: given.layer }],
+            work: vec![Work { kind: kinds::SLOB, layer: given.layer }],
             conditions: Vec::new(),
         };
         Ok(Scope { subjects: vec![subject], ..Scope::default() })

@@ -108,7 +108,7 @@ pub(super) fn record_run(
 }
 
 /// Adds the metrics of all that was done in a window of `seconds`, and its histograms.
-pub(super) fn record_totals(
+pub(crate) fn record_totals(
     workload: &dyn Workload,
     trial: &mut Trial,
     totals: Totals,

@@ -15,7 +15,7 @@ use crate::host::stop::Stop;
 use crate::pg::words;
 use crate::workload::drivers::{Failure, Fault, FromDriver, Report, ToDriver};
 use crate::workload::error::EngineError;
-use crate::workload::shared::PartKind;
+use crate::workload::shared::PartKinds;
 use pgio_link::{
     Clock, Event, Hello, Link, LinkError, PROTOCOL, Patience, Token, build_hash, dial, host_name,
 };
@@ -60,7 +60,7 @@ pub fn serve(
     token: &Token,
     rank: Option<u32>,
     within: Duration,
-    kinds: &'static [PartKind],
+    kinds: PartKinds,
     stop: &Stop,
 ) -> Result<(), ServeError> {
     let hello = Hello {
@@ -115,7 +115,7 @@ fn handle_messages(
     clock: Clock,
     events: &Receiver<Event>,
     current: &mut Option<Current>,
-    kinds: &'static [PartKind],
+    kinds: PartKinds,
     stop: &Stop,
 ) -> Result<(), ServeError> {
     loop {

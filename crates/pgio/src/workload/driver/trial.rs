@@ -24,7 +24,7 @@ use crate::workload::output::ProgramOutput;
 use crate::workload::participants::{
     Generator, Progress, SessionShare, Setup, WindowEvent, WindowOutcome,
 };
-use crate::workload::shared::PartKind;
+use crate::workload::shared::PartKinds;
 use pgio_link::{Clock, Link};
 
 /// Interval of progress reports: the coordinator should need next to nothing for them.
@@ -38,7 +38,7 @@ pub(super) struct TrialWork {
     pub(super) clock: Clock,
     pub(super) stop: Stop,
     pub(super) orders: Mutex<Receiver<Order>>,
-    pub(super) kinds: &'static [PartKind],
+    pub(super) kinds: PartKinds,
 }
 
 impl TrialWork {

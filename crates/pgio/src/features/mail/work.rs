@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::mail_pool::{PreparedMail, longest_ending};
+use super::pool::{PreparedMail, longest_ending};
 use jiff::Timestamp;
 use pgio_connect::Client;
 use pgio_mail::MailError;
@@ -23,8 +23,6 @@ use pgio_results::thresholds::MAIL_EARLIER;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::participants::Completed;
-use super::shared::{Part, PartKind, SharedWork, WorkLimit};
 use crate::config::resolve::Extent;
 use crate::exit_code::{HasExitCode, TRIAL};
 use crate::host::Host;
@@ -33,7 +31,8 @@ use crate::host::exec::{CommandLine, Exec};
 use crate::host::stop::Stop;
 use crate::pg::words;
 use crate::workload::error::{EngineError, WorkError};
-use crate::workload::participants::{Generator, Participants, Setup, WindowOutcome};
+use crate::workload::participants::{Completed, Generator, Participants, Setup, WindowOutcome};
+use crate::workload::shared::{Part, PartKind, SharedWork, WorkLimit};
 use crate::workload::window::Listener;
 use crate::workload::{SessionSettings, Totals, Workload};
 
@@ -43,7 +42,7 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-pub struct Mail {
+pub(super) struct Mail {
     settings: MailSettings,
     /// The host of the mail directories.
     host: Arc<Host>,
@@ -55,7 +54,7 @@ pub struct Mail {
 }
 
 impl Mail {
-    pub fn new(settings: MailSettings, host: Arc<Host>) -> Mail {
+    pub(super) fn new(settings: MailSettings, host: Arc<Host>) -> Mail {
         let (ledger, token) = (SentMessages::default(), Mutex::default());
         Mail { settings, host, ledger, token, clock: Clock::default() }
     }

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use super::work::{timeline, to_kept, totals};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::workload::clock::{Opener, Start};
 use crate::workload::error::EngineError;
-use crate::workload::mail::{timeline, to_kept, totals};
 use crate::workload::participants::{Participants, Setup, WindowEvent, WindowOutcome};
 use crate::workload::phase::{self, Phase, Threads};
 use crate::workload::window::{OpenWindow, WindowPlan};
@@ -136,7 +136,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 const SLACK: Duration = Duration::from_secs(1);
 
 /// Returns how long after the end of a span its last session may end.
-pub(in crate::workload) fn longest_ending(settings: &MailSettings) -> Duration {
+pub(super) fn longest_ending(settings: &MailSettings) -> Duration {
     settings.timeout.saturating_add(SLACK + STOP_TIMEOUT)
 }
 

@@ -13,8 +13,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::place::{Consent, Place};
-use super::{Bench, CLASS, DeviceError, Extent as Amount, Job, SMALLEST_REGION, Test, bench};
-use crate::config::resolve::{DeviceSettings, Extent};
+use super::{
+    Bench, CLASS, DeviceError, DeviceSettings, Extent as Amount, Job, SMALLEST_REGION, Test, bench,
+};
+use crate::config::resolve::Extent;
 use crate::host::Host;
 use crate::host::stop::Stop;
 use crate::host::storage::path_of;
@@ -31,7 +33,7 @@ use pgio_results::model::WorkloadInfo;
 const UUID_HINT: &str = "; if its data may be lost, write uuid = \"...\" beside destroy = true";
 
 #[derive(Debug)]
-pub struct Device {
+pub(super) struct Device {
     settings: DeviceSettings,
     /// The place as given in the file or by the target.
     path: String,
@@ -52,7 +54,7 @@ struct PreparedFio {
 
 impl Device {
     /// `device` is the target's device by its kernel name or a path.
-    pub fn new(
+    pub(super) fn new(
         settings: DeviceSettings,
         device: Option<&str>,
         host: Arc<Host>,
@@ -69,7 +71,7 @@ impl Device {
 
     /// Refuses, before anything is changed, a host without fio, and a place that cannot be measured or must not be
     /// written.
-    pub fn check_place(&self) -> Result<(), DeviceError> {
+    pub(super) fn check_place(&self) -> Result<(), DeviceError> {
         bench::check_installed(&self.host)?;
         self.place().map(drop)
     }
@@ -187,7 +189,7 @@ impl DevicePart {
     }
 }
 
-pub(in crate::workload) const PART: PartKind = PartKind {
+pub(super) const PART: PartKind = PartKind {
     name: "device",
     check: |part| Ok(DevicePart::read(part)?.check_place()?),
     prepare: |part, setup, admin| DevicePart::read(part)?.prepare_here(setup, admin),

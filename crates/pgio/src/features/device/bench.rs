@@ -29,7 +29,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
-pub struct Bench {
+pub(super) struct Bench {
     shell: Shell,
     place: String,
     /// The file that fio opens.
@@ -40,7 +40,7 @@ pub struct Bench {
 
 impl Bench {
     /// Creates the scratch file of this size if the place is a directory.
-    pub fn open(host: &Host, place: &Place, bytes: u64) -> Result<Bench, DeviceError> {
+    pub(super) fn open(host: &Host, place: &Place, bytes: u64) -> Result<Bench, DeviceError> {
         let make = if place.kind == Kind::Scratch { "yes" } else { "no" };
         let path = quoted(place.path.as_os_str());
         let head = format!("where={path}\nmake={make}\nbytes={bytes}\n");
@@ -64,7 +64,7 @@ impl Bench {
 
     /// Runs one job to its end; `tick` is called often with the bytes read and written so far, as far
     /// as the kernel counts them.
-    pub fn run(
+    pub(super) fn run(
         &mut self,
         job: &Job,
         stop: &Stop,
@@ -116,7 +116,7 @@ impl Bench {
 }
 
 /// Refuses a host without fio, which the shell would find as late as in a trial.
-pub fn check_installed(host: &Host) -> Result<(), DeviceError> {
+pub(super) fn check_installed(host: &Host) -> Result<(), DeviceError> {
     match host.lacks(&["fio"])? {
         Some(_) => Err(DeviceError::NoFio { host: host.name().to_owned() }),
         None => Ok(()),
@@ -143,7 +143,7 @@ fn find_cause(errors: &str, out: &str, status: &str) -> String {
 
 /// The rounds of one measurement. All places have a bench.
 #[derive(Debug)]
-pub struct Rounds {
+pub(super) struct Rounds {
     pub places: Vec<Place>,
     pub benches: Vec<Bench>,
     pub tests: Vec<(Test, Extent)>,
@@ -157,7 +157,7 @@ pub struct Rounds {
 
 /// What is being done.
 #[derive(Debug)]
-pub struct Step<'a> {
+pub(super) struct Step<'a> {
     pub place: &'a str,
     /// The test, and the number of its round; `None` while the region is written once.
     pub test: Option<(u32, String)>,
@@ -167,7 +167,7 @@ pub struct Step<'a> {
 
 impl Rounds {
     /// Runs all rounds. `progress` receives what is being done.
-    pub fn record(
+    pub(super) fn record(
         mut self,
         stop: &Stop,
         progress: &mut dyn FnMut(&Step<'_>),

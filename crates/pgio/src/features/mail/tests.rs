@@ -19,20 +19,21 @@ use pgio_results::CheckVerdict::{self, Ok as Fine, Warning};
 use pgio_results::model::{Check, Outcome, Trial};
 use tempfile::TempDir;
 
-use super::outcome_of;
-use super::record::record_totals;
-use crate::config::{Key, Layer, mail};
+use super::work::Mail;
+use super::{WorkloadKind, settings};
+use crate::config::{Key, Layer};
+use crate::experiment::trial::{outcome_of, record_totals};
 use crate::experiment::trial_checks;
 use crate::host::Host;
 use crate::host::stop::Stop;
-use crate::workload::{Generator, Mail, Setup, Workload};
+use crate::workload::{Generator, Setup, Workload};
 
 fn settings(keys: &[(&str, &str)]) -> MailSettings {
     let mut layer = Layer::default();
     for (name, text) in keys {
         Key::named(name).unwrap().set(&mut layer, text).unwrap();
     }
-    mail::resolve(layer, "mail").unwrap()
+    settings::resolve(layer, "mail").unwrap()
 }
 
 /// Delivers for one window as a trial does.
@@ -445,5 +446,17 @@ fn message(lines: &mut impl BufRead) -> Option<String> {
             return Some(text);
         }
         text.push_str(line.strip_prefix('.').unwrap_or(&line));
+    }
+}
+
+#[test]
+fn deliveries_are_measured_by_mail_alone() {
+    for name in ["messages_per_minute", "delivery_latency_p99", "mail_rate_reached"] {
+        let metric = pgio_results::metrics::definition(name).unwrap();
+        let measures: Vec<&str> = WorkloadKind::all()
+            .filter(|kind| (kind.def().measures)(metric))
+            .map(WorkloadKind::name)
+            .collect();
+        assert_eq!(measures, ["mail"], "{name}");
     }
 }

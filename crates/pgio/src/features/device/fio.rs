@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{CLASS, Test};
-use crate::config::value::DeviceTest;
+use super::{CLASS, DeviceTest, Test};
 use crate::host::json;
 use pgio_results::histogram::{BUCKETS, Histogram, bucket_of};
 use pgio_results::latency;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Job {
+pub(super) struct Job {
     pub test: Test,
     /// The size of the region at the start of the place; fio touches nothing beyond it.
     pub region: u64,
@@ -27,7 +26,7 @@ pub struct Job {
 
 /// The amount of work of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
+pub(crate) enum Extent {
     Bytes(u64),
     Time {
         /// Time that is not measured.
@@ -38,7 +37,7 @@ pub enum Extent {
 
 /// The result of a job.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FioResult {
+pub(super) struct FioResult {
     pub operations: u64,
     pub bytes: u64,
     pub seconds: f64,
@@ -49,7 +48,7 @@ pub struct FioResult {
 
 impl FioResult {
     /// Metrics by the names of the metrics table.
-    pub fn metrics(&self) -> Vec<(String, f64)> {
+    pub(super) fn metrics(&self) -> Vec<(String, f64)> {
         let latencies = latency::class_metrics(CLASS, &self.latency);
         [
             ("device_bytes_per_second".to_owned(), self.bytes_per_second),

@@ -1,15 +1,12 @@
-//! Values of the workload `mail`: server, recipients, sizes and rate.
-//!
-//! This module parses and checks each value by itself; `config::resolve` finds contradictions
-//! between keys.
+//! The values of the keys, each read by itself, and the settings that they make together.
 
 use std::collections::BTreeSet;
 
-use super::value::Kind;
+use super::{KIND, keys};
 use crate::config::from_text::{Value, must_be};
 use crate::config::keys::{Layer, Use, required};
-use crate::config::kinds::WorkloadKind;
 use crate::config::resolve::ResolveError;
+use crate::config::value::Kind;
 use pgio_mail::settings::{
     MIN_MESSAGE_BYTES, MailProtocol, MailRate, MailServer, MailSettings, Maildir, MessageSizes,
     SizeDistribution,
@@ -62,18 +59,14 @@ impl Value for MailRate {
 
 /// Recipients as written: addresses separated by commas, each with at most one range `{1..100}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recipients(String);
+pub(super) struct Recipients(String);
 
 /// Maximum number of addresses; more would only cost memory in pgio, not load the server more.
 const MAX_ADDRESSES: u64 = 100_000;
 
 impl Recipients {
-    pub fn text(&self) -> &str {
-        &self.0
-    }
-
     /// Returns all addresses in order; `target` replaces `{target}`.
-    pub fn all(&self, target: &str) -> Result<Vec<String>, String> {
+    pub(super) fn all(&self, target: &str) -> Result<Vec<String>, String> {
         expand(&self.0.replace("{target}", target))
     }
 }
@@ -124,7 +117,7 @@ fn whole(text: &str) -> Option<u64> {
 }
 
 /// Returns whether the address is safe in a protocol command, in a header and in a path, unescaped.
-pub(crate) fn is_address(text: &str) -> bool {
+fn is_address(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-=?^_`|~.".contains(c);
     let (local, domain) = text.split_once('@').unwrap_or((text, "localhost"));
     let dots = |part: &str| part.starts_with('.') || part.ends_with('.') || part.contains("..");
@@ -133,10 +126,10 @@ pub(crate) fn is_address(text: &str) -> bool {
 }
 
 /// Resolves the settings; `target` replaces `{target}`.
-pub fn resolve(layer: Layer, target: &str) -> Result<MailSettings, ResolveError> {
-    let all = layer.over(Layer::defaults(Use::Work(WorkloadKind::Mail)));
+pub(super) fn resolve(layer: Layer, target: &str) -> Result<MailSettings, ResolveError> {
+    let all = layer.over(Layer::defaults(Use::Work(KIND)));
     let wrong = |text: &str| Err(ResolveError::Workload(text.to_owned()));
-    let Some(server) = all.server else {
+    let Some(server) = keys::server.of(&all) else {
         return wrong("the workload `mail` has no server; write server = \"host:port\"");
     };
     let server = match server {
@@ -146,8 +139,8 @@ pub fn resolve(layer: Layer, target: &str) -> Result<MailSettings, ResolveError>
             None => path,
         }),
     };
-    let distribution = required(all.size_distribution);
-    let spread = match (distribution, all.size_spread) {
+    let distribution = required(keys::size_distribution.of(&all));
+    let spread = match (distribution, keys::size_spread.of(&all)) {
         (SizeDistribution::Fixed, Some(_)) => {
             return wrong("size_spread conflicts with size_distribution = \"fixed\"");
         }
@@ -159,18 +152,19 @@ pub fn resolve(layer: Layer, target: &str) -> Result<MailSettings, ResolveError>
         }
         (_, spread) => spread.unwrap_or(100),
     };
-    let sizes = MessageSizes { mean: required(all.message_size).0, distribution, spread };
+    let sizes =
+        MessageSizes { mean: required(keys::message_size.of(&all)).0, distribution, spread };
     if sizes.mean < MIN_MESSAGE_BYTES {
         return wrong("message_size must be at least 1K, because the header takes half of it");
     }
-    let sender = required(all.sender);
+    let sender = required(keys::sender.of(&all));
     if !is_address(&sender) {
         return wrong("sender must be an address such as pgio@example.org");
     }
-    let recipients = required(all.recipients)
+    let recipients = required(keys::recipients.of(&all))
         .all(target)
         .map_err(|why| ResolveError::Workload(format!("recipients: {why}")))?;
-    let recipients_per_message = required(all.recipients_per_message);
+    let recipients_per_message = required(keys::recipients_per_message.of(&all));
     if recipients_per_message as usize > recipients.len() {
         return wrong("recipients_per_message is larger than the number of recipients");
     }
@@ -178,7 +172,7 @@ pub fn resolve(layer: Layer, target: &str) -> Result<MailSettings, ResolveError>
     if different.len() < recipients.len() {
         return wrong("recipients contains an address twice");
     }
-    let maildir = match (all.maildir, all.mail_host) {
+    let maildir = match (keys::maildir.of(&all), keys::mail_host.of(&all)) {
         (None, Some(_)) => return wrong("mail_host requires maildir; add maildir"),
         (None, None) => None,
         (Some(path), host) => {
@@ -199,15 +193,15 @@ pub fn resolve(layer: Layer, target: &str) -> Result<MailSettings, ResolveError>
     }
     Ok(MailSettings {
         server,
-        protocol: required(all.protocol),
-        threads: required(all.threads),
+        protocol: required(keys::protocol.of(&all)),
+        threads: required(keys::threads.of(&all)),
         sizes,
         sender,
         recipients,
         recipients_per_message,
-        messages_per_connection: required(all.messages_per_connection),
-        rate: all.messages_rate,
-        timeout: required(all.reply_timeout),
+        messages_per_connection: required(keys::messages_per_connection.of(&all)),
+        rate: keys::messages_rate.of(&all),
+        timeout: required(keys::reply_timeout.of(&all)),
         maildir,
         run_time: required(all.run_time),
     })

@@ -1,33 +1,44 @@
 //! `pgio device`: measures one device or file system with fio, or compares two.
 //!
-//! The tests are the DRBD User's Guide's plus random I/O; see `workload::device`. Each round runs every
+//! The tests are the DRBD User's Guide's plus random I/O. Each round runs every
 //! test on each target, in an order drawn for each test, so that drift affects both alike.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::{Args as _, FromArgMatches};
 use rustix::fs::Access;
 
-use super::exit::{Failure, Outcome, REFUSED, USAGE};
-use super::output::{self, Status};
-use super::progress::clock_text;
-use super::signals;
+use super::bench::{Bench, Rounds, Step};
+use super::place::{Consent, Kind, Place};
+use super::{SMALLEST_REGION, user_guide_tests};
+use crate::cli::exit::{Failure, Outcome, REFUSED, USAGE};
+use crate::cli::output::{self, Status};
+use crate::cli::progress::clock_text;
+use crate::cli::signals;
 use crate::experiment::state;
+use crate::feature::Subcommand;
 use crate::host::Host;
-use crate::workload::device::bench::{Rounds, Step};
-use crate::workload::device::place::{Consent, Kind};
-use crate::workload::device::{self, Bench, Place};
 use pgio_report::report::{device as report, json, text};
 use pgio_results::model::DeviceRecord;
 use pgio_results::{Warning, store, units};
 use pgio_verdict::device as analysis;
+
+pub(super) const COMMAND: Subcommand = Subcommand {
+    name: "device",
+    define: |command| {
+        let about = "Measure one device, or compare two, without PostgreSQL: throughput, latency, random I/O";
+        Args::augment_args(command).about(about).display_order(9)
+    },
+    run: |matches| Ok(run(&Args::from_arg_matches(matches)?)),
+};
 
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "In a directory, pgio creates a scratch file and removes it at the end. A non-empty file or a\n\
     block device is only read, unless --destroy allows pgio to overwrite its contents."
 )]
-pub(super) struct Args {
+struct Args {
     /// A block device, a file, or a directory
     #[arg(value_name = "DEVICE-OR-FILE")]
     place: String,
@@ -59,7 +70,7 @@ pub(super) struct Args {
 
 const HINT: &str = "; to overwrite it, name it by --uuid as well";
 
-pub(super) fn run(args: &Args) -> Outcome {
+fn run(args: &Args) -> Outcome {
     check(args)?;
     let host = Host::local();
     let names = std::iter::once(&args.place).chain(&args.against);
@@ -88,7 +99,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     // A test that only one target supports has nothing to be compared with.
     let writes = writable.iter().all(|may_write| *may_write);
     let rounds = Rounds {
-        tests: device::user_guide_tests(sector, args.duration)
+        tests: user_guide_tests(sector, args.duration)
             .into_iter()
             .filter(|(test, _)| writes || !test.writes())
             .collect(),
@@ -129,7 +140,7 @@ fn step_text(step: &Step<'_>, rounds: u32) -> (String, String) {
 
 fn check(args: &Args) -> Outcome {
     let refuse = |message: String| Err(Failure::message(USAGE, message));
-    if args.size < device::SMALLEST_REGION || !args.size.is_multiple_of(1 << 20) {
+    if args.size < SMALLEST_REGION || !args.size.is_multiple_of(1 << 20) {
         return refuse("--size must be whole mebibytes, at least 4M".to_owned());
     }
     if args.duration.is_zero() {

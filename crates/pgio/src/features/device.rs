@@ -6,27 +6,102 @@
 //! on a host, and repeats all tests for `pgio device`, and [`work`] is the workload. Nothing here
 //! prints.
 
-pub mod bench;
-pub mod fio;
-pub mod place;
+mod bench;
+mod command;
+mod fio;
+mod place;
+mod settings;
 mod work;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::value::DeviceTest;
+use self::settings::{DeviceSettings, DeviceTest, DeviceTests};
+use self::work::Device;
+use crate::config::Layer;
+use crate::config::keys::own_keys;
+use crate::config::kinds::{PLAIN, Parts, WINDOW, WorkloadDef, WorkloadKind};
+use crate::config::value::{Bytes, Kind};
 use crate::exit_code::{CONNECT, FAILED, HasExitCode, INTERRUPTED, REFUSED, USAGE};
-use crate::host::called;
+use crate::experiment::application::{WorkPlace, WorkloadCode};
+use crate::feature::Feature;
 use crate::host::exec::ExecError;
 use crate::host::signature::Refusal;
-use crate::workload::error::{EngineError, WorkError};
+use crate::host::{Host, LOCAL, called};
+use crate::workload::EngineError;
+use crate::workload::error::WorkError;
 use pgio_results::latency::{Class, Statistic};
 use pgio_results::metrics;
 
-pub use bench::Bench;
-pub use fio::{Extent, FioResult, Job};
-pub use place::Place;
-pub use work::Device;
-pub(super) use work::PART;
+use self::bench::Bench;
+use self::fio::{Extent, Job};
+
+pub(crate) static FEATURE: Feature = Feature {
+    name: "device",
+    workloads: &[WorkloadCode {
+        kind: KIND,
+        check_programs: |_, drivers, _| {
+            let installed = if drivers { Ok(()) } else { bench::check_installed(&Host::local()) };
+            Ok(installed.map_err(EngineError::from)?)
+        },
+        prepare: |_, layer, place, _, _| Ok(Arc::new(prepare(layer, place)?)),
+        part: Some(work::PART),
+    }],
+    examples: &[example!("device")],
+    commands: &[command::COMMAND],
+    ..Feature::NONE
+};
+
+const KIND: WorkloadKind = WorkloadKind(&WorkloadDef {
+    name: "device",
+    keys: &[WINDOW, names! { seed }],
+    own: keys::ALL,
+    tests_device: true,
+    reset: "its file or device is written once in full, if writing is allowed",
+    measures: |metric| match metric.kind {
+        metrics::Kind::Latency(class, _) => class == CLASS,
+        metrics::Kind::Quantity => ["device_bytes_", "device_operations_"]
+            .iter()
+            .any(|prefix| metric.name.starts_with(prefix)),
+        metrics::Kind::Work(_) | metrics::Kind::Declared => false,
+    },
+    without_drivers: |_, layer, _| {
+        let message = "drivers measure a place on their own hosts, not the target's device; write path in [workload], or leave out the drivers";
+        keys::path.of(layer).is_none().then(|| message.to_owned())
+    },
+    // A window measures one kind of I/O.
+    parts: Some(Parts { key: "test", split: settings::split }),
+    ..PLAIN
+});
+
+own_keys! {
+    path: String, Kind::Text, None,
+        "block device, file, or directory for a scratch file (default: the target's device)";
+    test: DeviceTests, Kind::OneOf(DeviceTests::NAMES), Some("all"),
+        "test to run; all runs each test as a separate workload";
+    size: Bytes, Kind::Bytes, Some("512M"),
+        "size of the scratch file, or of the part of a device or file to use";
+    block_size: Bytes, Kind::Bytes, None,
+        "size of each read or write (default: 1M for throughput, 4K for latency, 8K for random tests)";
+    depth: u32, Kind::Whole(1..=1024), Some("1"),
+        "reads or writes in flight";
+    destroy: bool, Kind::Switch, Some("FALSE"),
+        "allow write tests to overwrite the content of a device or file";
+    uuid: String, Kind::Text, None,
+        "UUID of the file system or other content that destroy may overwrite";
+}
+
+/// Prepares `device` on the target's host; without one it runs on this machine, or `servers` refuses it.
+fn prepare(layer: Layer, place: &WorkPlace<'_>) -> Result<Device, EngineError> {
+    let target = place.target;
+    let name = target.host.as_deref().unwrap_or(LOCAL);
+    let host = target.hosts.get(name).cloned().unwrap_or_else(|| Arc::new(Host::local()));
+    let device = Device::new(DeviceSettings::resolve(layer), target.device.as_deref(), host)?;
+    if !place.drivers {
+        device.check_place()?;
+    }
+    Ok(device)
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
@@ -72,7 +147,7 @@ impl From<DeviceError> for EngineError {
 
 /// One access pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Test {
+pub(super) struct Test {
     pub kind: DeviceTest,
     /// Bytes.
     pub block: u64,
@@ -88,23 +163,23 @@ const BLOCK: u64 = 8192;
 const RANDOM_DEPTH: u32 = 32;
 
 /// The size of the throughput test, and of the region that all tests use.
-pub const REGION: u64 = 512 * MIB;
+pub(super) const REGION: u64 = 512 * MIB;
 /// The smallest region that gives a meaningful measurement.
-pub const SMALLEST_REGION: u64 = 4 * MIB;
+pub(super) const SMALLEST_REGION: u64 = 4 * MIB;
 /// The number of writes of the latency test.
 const LATENCY_WRITES: u64 = 1000;
 
 impl Test {
     /// Writes the whole region once: reads of other blocks do not reach the medium, and DRBD's
     /// activity log and a device's own tables are cold the first time.
-    pub const FILL: Test = Test { kind: DeviceTest::Throughput, block: MIB, depth: 1 };
+    pub(super) const FILL: Test = Test { kind: DeviceTest::Throughput, block: MIB, depth: 1 };
 
-    pub fn writes(&self) -> bool {
+    pub(super) fn writes(&self) -> bool {
         self.kind != DeviceTest::RandomRead
     }
 
     /// Returns the stored name, such as `latency-4096` or `random_read-8192-32`.
-    pub fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         let Test { block, depth, kind } = self;
         match kind {
             DeviceTest::Throughput | DeviceTest::Latency => format!("{}-{block}", kind.name()),
@@ -115,7 +190,7 @@ impl Test {
     }
 
     /// Returns the test's primary metric.
-    pub fn metric(&self) -> &'static str {
+    pub(super) fn metric(&self) -> &'static str {
         match self.kind {
             DeviceTest::Throughput => "device_bytes_per_second",
             DeviceTest::Latency => metrics::latency_name(CLASS, Statistic::Mean),
@@ -126,7 +201,7 @@ impl Test {
 
 /// Returns all tests in order with their extent: the User's Guide's numbers, and random I/O for a time.
 /// If the sector size is unknown or 4 kB, the test of one sector is left out.
-pub fn user_guide_tests(sector: Option<u64>, seconds: Duration) -> Vec<(Test, Extent)> {
+pub(super) fn user_guide_tests(sector: Option<u64>, seconds: Duration) -> Vec<(Test, Extent)> {
     let latency = |block| {
         (Test { kind: DeviceTest::Latency, block, depth: 1 }, Extent::Bytes(LATENCY_WRITES * block))
     };

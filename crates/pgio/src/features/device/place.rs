@@ -16,7 +16,7 @@ use pgio_results::units::human;
 const IN_MEMORY: &[&str] = &["tmpfs", "ramfs"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub(super) struct Place {
     /// The name as given.
     pub name: String,
     /// The path without symbolic links; for a scratch file, its directory.
@@ -33,7 +33,7 @@ pub struct Place {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     Device(BlockDevice),
     /// An existing file, used like a device.
     File(BlockDevice),
@@ -42,7 +42,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub fn name(&self) -> &'static str {
+    pub(super) fn name(&self) -> &'static str {
         match self {
             Kind::Device(_) => "block device",
             Kind::File(_) => "file",
@@ -53,7 +53,7 @@ impl Kind {
 
 /// The user's consent to data loss.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Consent<'a> {
+pub(super) struct Consent<'a> {
     pub destroy: bool,
     /// UUIDs of file systems that may be destroyed.
     pub uuids: &'a [&'a str],
@@ -62,7 +62,7 @@ pub struct Consent<'a> {
 }
 
 impl Place {
-    pub fn find(exec: &dyn Exec, name: &str) -> Result<Place, DeviceError> {
+    pub(super) fn find(exec: &dyn Exec, name: &str) -> Result<Place, DeviceError> {
         let wrong = |why: &str| DeviceError::Place(format!("{name} {why}"));
         if name.contains('\n') {
             return Err(wrong("has a line break in its name, which pgio does not support"));
@@ -105,7 +105,7 @@ impl Place {
 
     /// Returns whether the write tests may run; fails if the user requested them and they are not
     /// allowed, or if the place is not on a disk. `host` is the name of the host that `exec` runs on.
-    pub fn may_write(
+    pub(super) fn may_write(
         &self,
         exec: &dyn Exec,
         host: &str,
@@ -166,7 +166,7 @@ impl Place {
 
     /// Returns the size of the scratch file, or the usable part of the place; fails if there is too
     /// little space.
-    pub fn region(&self, requested: u64) -> Result<u64, DeviceError> {
+    pub(super) fn region(&self, requested: u64) -> Result<u64, DeviceError> {
         match (&self.kind, self.bytes) {
             (Kind::Scratch, Some(free)) if free < requested => Err(DeviceError::Place(format!(
                 "{} has {} free, but the scratch file needs {}: choose a smaller size",
