@@ -24,7 +24,7 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 // Some of what the core offers has one user only.
-#![cfg_attr(not(feature = "all"), allow(dead_code, unused_imports))]
+#![cfg_attr(not(feature = "all"), allow(dead_code, unused_imports, unused_macros))]
 
 /// A table of cases for a test, each an input and what is expected of it.
 #[cfg(test)]
