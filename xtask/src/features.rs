@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 
@@ -15,17 +16,28 @@ use crate::count;
 
 const FEATURES: &str = "crates/pgio/src/features";
 const LIST: &str = "crates/pgio/src/features.rs";
+/// The program without any.
+const ALL: &str = "all";
 /// It measures pgio, and is not built with it.
 const BENCH: &str = "crates/pgio-bench/";
 
+/// Sets that are checked in one day beside the smallest.
+const A_DAY: usize = 3;
+
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Check that pgio compiles without each feature, and without all
+    /// Check that pgio and its tests compile without each feature, and without all
     #[arg(long)]
     check: bool,
-    /// Check only the program without this feature
-    #[arg(long, value_name = "FEATURE", requires = "check")]
+    /// Check only the program without this feature, or without `all`
+    #[arg(long, value_name = "FEATURE", requires = "check", conflicts_with = "today")]
     without: Option<String>,
+    /// Check only without all and without three, which change from day to day
+    #[arg(long, requires = "check")]
+    today: bool,
+    /// Also run the unit tests and the smoke suite of what is left
+    #[arg(long, requires = "check")]
+    test: bool,
 }
 
 pub fn run(root: &Path, options: &Options) -> Result<()> {
@@ -53,26 +65,29 @@ fn features(root: &Path) -> Result<BTreeSet<String>> {
 
 /// Checks pgio without each feature, and without all.
 fn check(root: &Path, features: &BTreeSet<String>, options: &Options) -> Result<()> {
-    let mut sets: Vec<(String, Vec<&str>)> = Vec::new();
-    for left_out in features {
-        let others = features.iter().filter(|name| *name != left_out);
-        sets.push((left_out.clone(), others.map(String::as_str).collect()));
+    let mut left_out: Vec<&str> = features.iter().map(String::as_str).collect();
+    if options.today {
+        let day = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / (24 * 60 * 60);
+        let first = day as usize * A_DAY;
+        left_out = (first..first + A_DAY).map(|n| left_out[n % left_out.len()]).collect();
     }
-    sets.push(("all".to_owned(), Vec::new()));
+    left_out.push(ALL);
     if let Some(without) = &options.without {
-        sets.retain(|(left_out, _)| left_out == without);
-        if sets.is_empty() {
-            bail!("`{without}` is no feature; the features are {features:?} and all");
+        left_out.retain(|name| name == without);
+        if left_out.is_empty() {
+            bail!("`{without}` is no feature; the features are {features:?} and {ALL}");
         }
     }
-    for (left_out, mut set) in sets {
+    for without in left_out {
+        let kept = features.iter().filter(|name| without != ALL && *name != without);
+        let mut set: Vec<&str> = kept.map(String::as_str).collect();
         set.push("download");
         let mut cargo = Command::new("cargo");
-        cargo.current_dir(root).args(["check", "--lib", "--quiet", "--package", "pgio"]);
-        cargo.args(["--no-default-features", "--features"]).arg(set.join(","));
-        run_program(cargo.env("RUSTFLAGS", "-D warnings"))
-            .with_context(|| format!("pgio without {left_out}"))?;
-        println!("without {left_out}: compiles");
+        let what = if options.test { "test" } else { "check" };
+        cargo.current_dir(root).args([what, "--quiet", "--package", "pgio", "--lib"]);
+        cargo.args(["--test", "smoke", "--no-default-features", "--features"]).arg(set.join(","));
+        run_program(&mut cargo).with_context(|| format!("pgio without {without}"))?;
+        println!("without {without}: {what} ok");
     }
     Ok(())
 }

@@ -123,6 +123,7 @@ fn what_a_killed_pgio_changed_is_undone() {
 }
 
 #[test]
+#[cfg(feature = "device")]
 fn a_device_is_measured() {
     if !is_installed("fio") {
         return;
@@ -135,6 +136,7 @@ fn a_device_is_measured() {
 }
 
 #[test]
+#[cfg(feature = "memory")]
 fn without_a_ballast_there_is_none_to_release() {
     Workdir::new().pgio(&["ballast", "--release"]).expect(0, &["No ballast is held."]);
 }
@@ -226,6 +228,7 @@ fn a_setting_is_in_force_in_its_trials_alone() {
 }
 
 #[test]
+#[cfg(feature = "shell")]
 fn a_command_is_applied_verified_and_undone() {
     let (server, place) = (own_primary(INSTALLED), tempfile::tempdir().unwrap());
     let dsn = fresh_database(&server);
@@ -243,6 +246,7 @@ fn a_command_is_applied_verified_and_undone() {
 }
 
 #[test]
+#[cfg(feature = "link")]
 fn a_private_pair_pays_for_a_slow_link_to_its_standby() {
     let keys = format!("{SHORT}\nreset = \"checkpoint\"");
     let text = experiment_on(

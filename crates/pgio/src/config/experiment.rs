@@ -316,7 +316,7 @@ impl Experiment {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 

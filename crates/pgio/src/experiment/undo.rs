@@ -387,6 +387,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "shell")]
     fn a_step_on_a_host_is_undone_without_a_server() {
         let dir = tempfile::tempdir().unwrap();
         let (journals, file) = (dir.path().join("journal"), dir.path().join("made"));

@@ -237,6 +237,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "shell")]
     fn an_unreachable_host_keeps_only_its_own_steps() {
         let dir = tempfile::tempdir().unwrap();
         in_context(Some(LOCAL), |context| {
@@ -262,6 +263,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "shell")]
     fn a_failed_step_blocks_earlier_steps_on_its_machine() {
         let dir = tempfile::tempdir().unwrap();
         in_context(Some(LOCAL), |context| {
@@ -296,6 +298,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "shell")]
     fn a_server_waits_for_its_host_but_not_the_reverse() {
         let dir = tempfile::tempdir().unwrap();
         for (server, waits) in [(Some(ALIAS), true), (Some(FAR), false), (None, false)] {
@@ -323,6 +326,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "shell")]
     fn files_are_flushed_only_after_fsync_is_restored() {
         let dir = tempfile::tempdir().unwrap();
         in_context(None, |context| {
@@ -348,6 +352,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "shell")]
     fn an_unwritable_journal_does_not_block_the_undo() {
         let dir = tempfile::tempdir().unwrap();
         in_context(None, |context| {

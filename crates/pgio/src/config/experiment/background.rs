@@ -264,7 +264,6 @@ mod tests {
             &format!("{WHERE}kind = 'commit'\ntransactions = 5\n")
                 => "20: background.transactions: does not apply: background work runs as long as the trial";
             &format!("{WHERE}num_threads = [1, 2]\n") => "19: background.num_threads: must be a single value";
-            &format!("{WHERE}kind = 'device'\n") => "16: background.test: must name one test";
             &format!("{WHERE}speed = 1\n") => "19: background.speed: is an unknown key";
             &format!("{WHERE}[[background]]\n{WHERE}")
                 => "19: background.name: `slob` is the name of two background workloads";
@@ -291,26 +290,5 @@ mod tests {
         let woven = HEAD.replace("warmup", "weave = '20ms'\nwarmup");
         let error = error(&format!("{woven}{WHERE}"));
         assert!(error.contains("cannot run beside woven conditions"), "{error}");
-    }
-
-    #[test]
-    fn mail_beside_mail_has_directories_of_its_own() {
-        let keys = "kind = 'mail'\nserver = 'm:24'\n";
-        let judged = format!("{keys}maildir = '/srv/{{user}}'");
-        let head = HEAD.replace("kind = 'commit'", &judged);
-        let beside = |maildir: &str| {
-            format!("{head}target = 'n1'\nconditions = ['noisy']\n{keys}maildir = '{maildir}'\n")
-        };
-        let refused = error(&beside("/srv/{user}"));
-        let expected = "background.kind: `mail` would remove messages of the judged workload";
-        assert!(refused.contains(expected), "{refused}");
-        read(&(beside("/srv/{user}") + "recipients = 'v{1..9}@localhost'\n"));
-        let apart = beside("/srv/{target}/{user}");
-        read(&apart);
-        let second = format!(
-            "[[background]]\nname = 'b'\ntarget = 'judged'\nconditions = ['noisy']\n{keys}maildir = '/srv/n1/{{user}}'\n"
-        );
-        let refused = error(&(apart + &second));
-        assert!(refused.contains("would remove messages of `mail`"), "{refused}");
     }
 }

@@ -355,10 +355,10 @@ mod tests {
     #[test]
     fn only_sessions_of_pgio_share_a_window() {
         let text = format!(
-            "{TARGETS}[workload]\nkind = 'device'\n\
+            "{TARGETS}[workload]\nkind = 'command'\npreset = 'pgbench'\n\
              [[condition]]\nname = 'all'\ntarget = ['a', 'b']\n"
         );
         let error = parsed(&text).unwrap_err();
-        assert!(error.contains("`device` cannot run on several targets"), "{error}");
+        assert!(error.contains("`command` cannot run on several targets"), "{error}");
     }
 }

@@ -285,7 +285,6 @@ mod tests {
         for (workload, key, expected) in [
             ("kind = 'slob'", "", true),
             ("kind = 'commit'", "", false),
-            ("kind = 'mail'", "", false),
             ("kind = 'command'\npreset = 'pgbench'", "", false),
             ("kind = 'command'\npreset = 'pgbench-S'", "", true),
             ("kind = 'slob'", "burn_in = false", false),

@@ -235,15 +235,6 @@ mod tests {
     }
 
     #[test]
-    fn durations_and_sizes_have_a_numeric_value() {
-        let text = "[workload]\nkind = 'device'\ntest = 'random_read'\nblock_size = ['4K', '1M']\n\
-                [[condition]]\nname = 'a'\n";
-        let e = parsed(text).unwrap();
-        let at: Vec<Option<f64>> = e.workloads[0].axes[0].values.iter().map(|v| v.at).collect();
-        assert_eq!(at, [Some(4096.0), Some(1_048_576.0)]);
-    }
-
-    #[test]
     fn errors_name_line_and_key() {
         let refused = |found: String, expected: &str| {
             assert!(

@@ -288,10 +288,6 @@ mod tests {
                 => "3: workload.work_loop: conflicts with run_time; keep only one of them";
             "[[workload]]\nkind = 'slob'\n[[workload]]\nkind = 'slob'"
                 => "3: workload.name: `slob` is the name of two workloads; use different names";
-            "[[workload]]\nname = 'device-latency'\nkind = 'device'\ntest = 'latency'\n[[workload]]\nkind = 'device'"
-                => "5: workload.name: `device-latency` is the name of two workloads; use different names";
-            "[[workload]]\nkind = 'device'\n[[workload]]\nkind = 'device'"
-                => "3: workload.name: `device-throughput` is the name of two workloads; use different names";
             "[workload]\nname = '../../x'"
                 => "2: workload.name: must be usable as a directory name: letters a to z and A to Z, digits, `_`, `-`, `.` and inner spaces, at most 64 characters, not beginning with `.` or `-`";
             "[workload]\nconditions = ['a', 'c']"

@@ -337,7 +337,7 @@ mod tests {
         let text = try_job(&also).unwrap_err().to_string();
         assert!(text.starts_with("x.toml: also_judge: unknown metric `speed`"), "{text}");
         for (key, metric) in
-            [("primary", "messages_per_minute"), ("also_judge", "read_latency_p99")]
+            [("primary", "block_visits_per_second"), ("also_judge", "read_latency_p99")]
         {
             let value =
                 if key == "primary" { format!("'{metric}'") } else { format!("['{metric}']") };
@@ -413,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_treatment_that_cannot_be_read_is_an_error_of_the_file() {
-        let before = "[[condition]]\nname = 'slow'\nlink = { delay = 'long' }";
+        let before = "[[condition]]\nname = 'slow'\npostgres = 'long'";
         let error = try_job(&format!("{COMMITS}{before}")).unwrap_err();
         assert!(matches!(error, JobError::Treatment { .. }), "{error}");
         assert_eq!(error.to_string(), "x.toml");
@@ -457,6 +457,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "throttle")]
     fn a_setting_that_two_factors_declare_is_refused_whatever_the_syntax() {
         let slow = |name: &str, iops: u32| {
             let body = format!("{{ device = '/dev/sdb', write_iops = {iops} }}");

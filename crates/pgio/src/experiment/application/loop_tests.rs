@@ -510,6 +510,7 @@ fn cells_of_a_woven_design_share_a_window_in_each_block() {
 
 /// As shipped but for the number of blocks.
 #[test]
+#[cfg(feature = "all")]
 fn every_example_measures_each_condition_in_a_block() {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
     let mut cells = BTreeMap::new();

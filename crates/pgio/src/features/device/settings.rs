@@ -103,6 +103,7 @@ pub(super) fn split(layer: &Layer) -> Vec<(&'static str, Layer)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::experiment::tests::{error, read};
     use pgio_results::metrics::definition;
 
     #[test]
@@ -121,5 +122,37 @@ mod tests {
         }
         assert_eq!(DeviceTests::from_text("all", &kind), Ok(DeviceTests::All));
         assert!(DeviceTests::from_text("some", &kind).unwrap_err().contains("all or throughput"));
+    }
+
+    #[test]
+    fn sizes_have_a_numeric_value_on_an_axis() {
+        let text = "[workload]\nkind = 'device'\ntest = 'random_read'\nblock_size = ['4K', '1M']\n\
+                    [[condition]]\nname = 'a'\n";
+        let axes = &read(text).workloads[0].axes;
+        let at: Vec<Option<f64>> = axes[0].values.iter().map(|v| v.at).collect();
+        assert_eq!(at, [Some(4096.0), Some(1_048_576.0)]);
+    }
+
+    #[test]
+    fn each_test_is_a_workload_with_a_name_of_its_own() {
+        let all = "[[workload]]\nkind = 'device'\n";
+        let one = "[[workload]]\nname = 'device-latency'\nkind = 'device'\ntest = 'latency'\n";
+        let condition = "[[condition]]\nname = 'a'\n";
+        let names = |text: &str| -> Vec<String> {
+            read(text).workloads.into_iter().map(|workload| workload.name).collect()
+        };
+        assert_eq!(
+            names(&format!("{all}{condition}")),
+            ["device-throughput", "device-latency", "device-random_read", "device-random_write"]
+        );
+        for (text, name) in [(format!("{one}{all}"), "latency"), (all.repeat(2), "throughput")] {
+            let refused = error(&format!("{text}{condition}"));
+            let expected = format!("`device-{name}` is the name of two workloads");
+            assert!(refused.contains(&expected), "{refused}");
+        }
+        let beside = "[targets.n1]\nprivate = true\n[[condition]]\nname = 'a'\ntarget = 'n1'\n\
+                      [[background]]\ntarget = 'n1'\nconditions = ['a']\nkind = 'device'\n";
+        let refused = error(beside);
+        assert!(refused.contains("background.test: must name one test"), "{refused}");
     }
 }

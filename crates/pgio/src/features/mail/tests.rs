@@ -21,6 +21,7 @@ use tempfile::TempDir;
 
 use super::work::Mail;
 use super::{WorkloadKind, settings};
+use crate::config::experiment::tests::{error, read};
 use crate::config::{Key, Layer};
 use crate::experiment::trial::{outcome_of, record_totals};
 use crate::experiment::trial_checks;
@@ -459,4 +460,29 @@ fn deliveries_are_measured_by_mail_alone() {
             .collect();
         assert_eq!(measures, ["mail"], "{name}");
     }
+}
+
+#[test]
+fn mail_beside_mail_has_directories_of_its_own() {
+    const HEAD: &str = "[experiment]\nwarmup = '1s'\nduration = '4s'\n[targets.n1]\nprivate = true\n\
+                [targets.judged]\nprivate = true\n[workload]\nkind = 'commit'\n\
+                [[condition]]\nname = 'quiet'\ntarget = 'judged'\n\
+                [[condition]]\nname = 'noisy'\ntarget = 'judged'\n[[background]]\n";
+    let keys = "kind = 'mail'\nserver = 'm:24'\n";
+    let judged = format!("{keys}maildir = '/srv/{{user}}'");
+    let head = HEAD.replace("kind = 'commit'", &judged);
+    let beside = |maildir: &str| {
+        format!("{head}target = 'n1'\nconditions = ['noisy']\n{keys}maildir = '{maildir}'\n")
+    };
+    let refused = error(&beside("/srv/{user}"));
+    let expected = "background.kind: `mail` would remove messages of the judged workload";
+    assert!(refused.contains(expected), "{refused}");
+    read(&(beside("/srv/{user}") + "recipients = 'v{1..9}@localhost'\n"));
+    let apart = beside("/srv/{target}/{user}");
+    read(&apart);
+    let second = format!(
+        "[[background]]\nname = 'b'\ntarget = 'judged'\nconditions = ['noisy']\n{keys}maildir = '/srv/n1/{{user}}'\n"
+    );
+    let refused = error(&(apart + &second));
+    assert!(refused.contains("would remove messages of `mail`"), "{refused}");
 }
