@@ -10,7 +10,7 @@ const LEVELS: &[&[&str]] = &[
     &["config"],
     &["host"],
     &["pg"],
-    &["archive", "dataset"],
+    &["dataset"],
     &["workload", "treatment", "telemetry"],
     &["experiment"],
     &["cli"],

@@ -17,7 +17,6 @@ mod example;
 pub mod exit;
 pub mod flags;
 mod gate;
-mod history;
 pub mod jobs;
 mod live;
 mod live_server;
@@ -29,7 +28,6 @@ mod report;
 mod run;
 pub mod setup;
 pub mod signals;
-mod store;
 pub(crate) mod undo;
 
 pub use doctor::{DOCTOR_SCHEMA, DoctorDocument};
@@ -69,10 +67,6 @@ enum Command {
     Plan(plan::Args),
     /// Show the report of a stored experiment
     Report(report::Args),
-    /// Show an experiment over many runs: level changes, trends, environment changes
-    History(history::Args),
-    /// Store results in a PostgreSQL database
-    Store(store::Args),
     /// Check what is missing and what would spoil a measurement; change nothing
     Doctor(doctor::Args),
     /// Generate load for the pgio that started this one with --drivers
@@ -90,8 +84,13 @@ enum Command {
 
 /// Returns the definition of the command line, for the man page and shell completions.
 pub fn command() -> clap::Command {
+    // A feature says where its commands stand between these.
+    let core = Cli::command().mut_subcommands(|command| {
+        let place = command.get_display_order() * 10;
+        command.display_order(place)
+    });
     feature::commands()
-        .fold(Cli::command(), |all, own| all.subcommand((own.define)(clap::Command::new(own.name))))
+        .fold(core, |all, own| all.subcommand((own.define)(clap::Command::new(own.name))))
 }
 
 pub fn main() -> ExitCode {
@@ -121,8 +120,6 @@ fn run(command: Command) -> ExitCode {
         Command::Compare(args) => compare::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Report(args) => report::run(&args),
-        Command::History(args) => history::run(&args),
-        Command::Store(args) => store::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Drive(args) => drive::run(&args),
         Command::Undo(args) => undo::run(&args),

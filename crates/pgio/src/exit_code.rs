@@ -2,6 +2,7 @@
 
 use pgio_connect::ConnectError;
 use pgio_results::store::StoreError;
+use pgio_verdict::history::HistoryError;
 use pgio_verdict::sides::SideError;
 
 /// Every code with its meaning, for `--help`, the manual and docs/KEYS.md.
@@ -75,6 +76,12 @@ impl HasExitCode for StoreError {
 }
 
 impl HasExitCode for SideError {
+    fn code(&self) -> u8 {
+        USAGE
+    }
+}
+
+impl HasExitCode for HistoryError {
     fn code(&self) -> u8 {
         USAGE
     }

@@ -7,8 +7,9 @@ use std::sync::LazyLock;
 
 use pgio_results::Warning;
 use pgio_results::checks::{self, CheckDef};
+use pgio_verdict::history::Run;
 
-use crate::cli::exit::Outcome;
+use crate::cli::exit::{Failure, Outcome};
 use crate::experiment::application::WorkloadCode;
 use crate::treatment::Kind;
 
@@ -26,6 +27,8 @@ pub struct Feature {
     /// Example experiments: the name without extension, and the text.
     pub examples: &'static [(&'static str, &'static str)],
     pub commands: &'static [Subcommand],
+    /// Where it keeps runs.
+    pub runs: &'static [RunSource],
     /// What a command of it holds on this machine beyond its end.
     pub held: fn() -> Option<Held>,
 }
@@ -38,6 +41,18 @@ pub struct Subcommand {
     pub define: fn(clap::Command) -> clap::Command,
     /// Runs it with the arguments that were parsed by this definition.
     pub run: fn(&clap::ArgMatches) -> Result<Outcome, clap::Error>,
+}
+
+/// The runs of an experiment, if the flag of the source is set.
+pub type KeptRuns = Result<Option<Vec<Run>>, Failure>;
+
+/// Where runs of experiments are read, beside directories of results.
+#[derive(Debug)]
+pub struct RunSource {
+    /// Adds its flag to a command that reads directories, its `dirs`, without the flag.
+    pub define: fn(clap::Command) -> clap::Command,
+    /// Reads the runs of the experiment, whose name may be left out if there is only one.
+    pub read: fn(&clap::ArgMatches, Option<&str>) -> KeptRuns,
 }
 
 /// Something that a command holds on this machine, which every measurement there must state.
@@ -57,6 +72,7 @@ impl Feature {
         checks: Vec::new,
         examples: &[],
         commands: &[],
+        runs: &[],
         held: || None,
     };
 }
@@ -78,6 +94,10 @@ pub fn workloads() -> impl Iterator<Item = &'static WorkloadCode> {
 
 pub fn commands() -> impl Iterator<Item = &'static Subcommand> {
     all().iter().flat_map(|feature| feature.commands)
+}
+
+pub fn run_sources() -> impl Iterator<Item = &'static RunSource> {
+    all().iter().flat_map(|feature| feature.runs)
 }
 
 pub fn command(name: &str) -> Option<&'static Subcommand> {

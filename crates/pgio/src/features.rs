@@ -19,8 +19,12 @@ mod link;
 mod mail;
 #[cfg(feature = "memory")]
 mod memory;
+#[cfg(feature = "runs")]
+mod runs;
 #[cfg(feature = "shell")]
 mod shell;
+#[cfg(feature = "store")]
+mod store;
 #[cfg(feature = "throttle")]
 mod throttle;
 
@@ -49,4 +53,8 @@ pub(crate) static ALL: &[&Feature] = &[
     &throttle::FEATURE,
     #[cfg(feature = "shell")]
     &shell::FEATURE,
+    #[cfg(feature = "runs")]
+    &runs::FEATURE,
+    #[cfg(feature = "store")]
+    &store::FEATURE,
 ];

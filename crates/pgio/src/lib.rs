@@ -10,7 +10,7 @@
 //! | 1 | [`config`]: pgio.conf and experiment files, parsed |
 //! | 2 | [`host`]: processes, /proc and storage |
 //! | 3 | [`pg`]: PostgreSQL |
-//! | 4 | [`dataset`]: plan, load, verify; [`archive`]: the results database |
+//! | 4 | [`dataset`]: plan, load, verify |
 //! | 5 | [`workload`], [`treatment`], [`telemetry`]: one shape per family |
 //! | 6 | [`experiment`] orchestrates |
 //! | 7 | [`cli`] interacts with the user |
@@ -49,7 +49,6 @@ pub mod host;
 
 pub mod pg;
 
-pub mod archive;
 pub mod dataset;
 
 pub mod telemetry;

@@ -20,7 +20,7 @@ use crate::config::{ConnectString, Key, Layer, Use, keys, kinds, pgio_conf};
 use crate::experiment::admin::{self, refuse_other_runs as refuse_other_runs_on};
 use crate::experiment::live::LiveError;
 use crate::experiment::target::{self, ConnectionKeys};
-use crate::pg::{server, session};
+use crate::pg::server;
 use crate::treatment::Resource;
 use crate::treatment::journal::Claims;
 
@@ -266,13 +266,6 @@ pub(super) fn refuse_other_runs(admin: &mut Client, database: &str, run_id: &str
     // What a load or a removal does to runs in other databases, they report.
     refuse_other_runs_on(admin, database, run_id, false)?;
     Ok(())
-}
-
-/// Connects to a results database, which is not a server under test.
-pub(super) fn results_database(dsn: &ConnectString) -> Result<Client, Failure> {
-    // With the name of a run, another pgio would end the session as a leftover.
-    let params = params(dsn, "store")?.with_application_name("pgio store");
-    Ok(session::open(&params)?)
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub(super) const COMMAND: Subcommand = Subcommand {
     name: "device",
     define: |command| {
         let about = "Measure one device, or compare two, without PostgreSQL: throughput, latency, random I/O";
-        Args::augment_args(command).about(about).display_order(9)
+        Args::augment_args(command).about(about).display_order(61)
     },
     run: |matches| Ok(run(&Args::from_arg_matches(matches)?)),
 };

@@ -19,7 +19,7 @@ pub(super) const COMMAND: Subcommand = Subcommand {
     name: "ballast",
     define: |command| {
         let about = "Leave only SIZE of this machine's memory free, until --release";
-        Args::augment_args(command).about(about).display_order(10)
+        Args::augment_args(command).about(about).display_order(62)
     },
     run: |matches| Ok(run(&Args::from_arg_matches(matches)?)),
 };

@@ -1,20 +1,33 @@
-//! `pgio history`: follows an experiment over its runs, from directories or from the results database.
+//! `pgio history`: follows an experiment over its runs, from directories or from where a feature keeps them.
 //!
 //! Changes nothing. `pgio_verdict::history` finds changes and trends.
 
 use std::path::PathBuf;
 
-use clap::ValueEnum;
+use clap::{Args as _, FromArgMatches, ValueEnum};
 
-use super::exit::{Failure, Outcome, USAGE};
-use super::{flags, output};
-use crate::archive;
-use crate::config::ConnectString;
+use crate::cli::exit::Outcome;
+use crate::cli::output;
+use crate::feature::{self, KeptRuns, Subcommand};
 use crate::pg::words;
 use pgio_report::directories;
 use pgio_report::report::{self, html};
 use pgio_results::store;
-use pgio_verdict::history::{self, History, HistoryError, Question, Run};
+use pgio_verdict::history::{self, History, Question};
+
+pub(super) const COMMAND: Subcommand = Subcommand {
+    name: "history",
+    define: |command| {
+        let about = "Show an experiment over many runs: level changes, trends, environment changes";
+        let command = Dirs::augment_args(command);
+        let command = feature::run_sources().fold(command, |all, source| (source.define)(all));
+        Args::augment_args(command).about(about).display_order(51)
+    },
+    run: |matches| {
+        let (dirs, args) = (Dirs::from_arg_matches(matches)?, Args::from_arg_matches(matches)?);
+        Ok(run(matches, &dirs.dirs, &args))
+    },
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
@@ -28,18 +41,19 @@ enum Format {
 }
 
 #[derive(Debug, clap::Args)]
+struct Dirs {
+    /// Results of compare, or directories that contain such results
+    #[arg(num_args = 1.., value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
 #[command(
     after_help = "A run has one value for each condition, that of its typical trial, and the run is the unit: \
                   changes hold for three runs or more. Exits with 2 if the results are of different \
                   experiments or workloads."
 )]
-pub(super) struct Args {
-    /// Results of compare, or directories that contain such results
-    #[arg(num_args = 1.., value_name = "DIR", required_unless_present = "store")]
-    dirs: Vec<PathBuf>,
-    /// Read the results database that `pgio store` filled
-    #[arg(long, value_name = "DSN", conflicts_with = "dirs", allow_hyphen_values = true)]
-    store: Option<ConnectString>,
+struct Args {
     /// Show this experiment, if the results are of several
     #[arg(long, value_name = "NAME")]
     experiment: Option<String>,
@@ -53,14 +67,14 @@ pub(super) struct Args {
     out: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+fn run(matches: &clap::ArgMatches, dirs: &[PathBuf], args: &Args) -> Outcome {
     // Results are read with their names on one line.
     let experiment = args.experiment.as_deref().map(printable::line);
     let experiment = experiment.as_deref();
-    let runs = match &args.store {
-        Some(dsn) => stored(dsn, experiment)?,
+    let runs = match kept(matches, experiment)? {
+        Some(runs) => runs,
         None => {
-            let (runs, failures) = directories::read_runs(&args.dirs)?;
+            let (runs, failures) = directories::read_runs(dirs)?;
             for error in &failures {
                 output::note(&format!("warning: left out: {}", words::sentence(error)));
             }
@@ -77,20 +91,11 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// Reads the runs of one experiment. Several without a choice are refused before any is read.
-fn stored(dsn: &ConnectString, wanted: Option<&str>) -> Result<Vec<Run>, Failure> {
-    let mut client = flags::results_database(dsn)?;
-    let known = archive::experiments(&mut client)?;
-    let name = match (wanted, known.as_slice()) {
-        (Some(wanted), all) if !all.iter().any(|(name, _)| name == wanted) => {
-            return Err(HistoryError::NoExperiment { name: wanted.to_owned(), known }.into());
-        }
-        (Some(wanted), _) => wanted,
-        (None, [(only, _)]) => only,
-        (None, []) => return Err(HistoryError::NoRuns.into()),
-        (None, _) => return Err(HistoryError::Experiments(known).into()),
-    };
-    Ok(archive::runs(&mut client, name)?)
+/// Reads the runs of one experiment where a feature keeps them, if a flag of it says so.
+fn kept(matches: &clap::ArgMatches, experiment: Option<&str>) -> KeptRuns {
+    feature::run_sources()
+        .find_map(|source| (source.read)(matches, experiment).transpose())
+        .transpose()
 }
 
 fn render(history: &History, format: Format) -> String {
@@ -100,11 +105,5 @@ fn render(history: &History, format: Format) -> String {
         Format::Markdown => report::markdown::render(&report::history::document(history), &[]),
         Format::Csv => report::csv::render(&report::history::flat(history)),
         Format::Json => report::json::render(history),
-    }
-}
-
-impl From<HistoryError> for Failure {
-    fn from(error: HistoryError) -> Failure {
-        Failure::new(USAGE, error)
     }
 }

@@ -19,7 +19,7 @@ const MIGRATIONS: &[&str] =
     &[include_str!("sql/001_tables.sql"), include_str!("sql/002_views.sql")];
 
 /// The version that this pgio writes and reads.
-pub const VERSION: i32 = MIGRATIONS.len() as i32;
+pub(super) const VERSION: i32 = MIGRATIONS.len() as i32;
 
 /// Serializes migrations; the class of advisory locks is the first half of `pgio`.
 const LOCK: i64 = 0x7067_696f_0000_0001;
@@ -56,7 +56,7 @@ struct State {
 }
 
 /// Makes or upgrades the schema as needed, and checks the rights for writing.
-pub fn prepare_to_write(client: &mut Client) -> Result<(), ArchiveError> {
+pub(super) fn prepare_to_write(client: &mut Client) -> Result<(), ArchiveError> {
     let mut transaction = client.transaction().map_err(failed("beginning"))?;
     let lock = transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK]);
     lock.map_err(failed("locking the schema pgio_results"))?;
@@ -93,7 +93,7 @@ pub fn prepare_to_write(client: &mut Client) -> Result<(), ArchiveError> {
 }
 
 /// Checks version and rights for reading; changes nothing.
-pub fn check_readable(client: &mut Client) -> Result<(), ArchiveError> {
+pub(super) fn check_readable(client: &mut Client) -> Result<(), ArchiveError> {
     let state = state(client)?;
     let Some(owner) = &state.owner else {
         return Err(ArchiveError::Missing { database: state.database });

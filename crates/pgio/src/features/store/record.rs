@@ -14,7 +14,7 @@ use serde::Serialize;
 
 /// What is stored of one experiment.
 #[derive(Debug)]
-pub struct Record {
+pub(super) struct Record {
     pub(super) run: Run,
     pub(super) pgio: String,
     pub(super) seed: u64,
@@ -24,7 +24,7 @@ pub struct Record {
     pub(super) digest: String,
     /// Rows by table, in the order in which they must be inserted.
     pub(super) tables: Vec<TableRows>,
-    pub trials: usize,
+    pub(super) trials: usize,
 }
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(super) struct TableRows {
 
 impl Record {
     /// `None` without any trial, because nothing ran and there is no run id.
-    pub fn from_stored(stored: &StoredExperiment) -> Option<Record> {
+    pub(super) fn from_stored(stored: &StoredExperiment) -> Option<Record> {
         let run = Run::from_stored(stored)?;
         let analysis = analysis::analyze(stored);
         let statuses = analysis::trial_statuses(stored);

@@ -18,7 +18,7 @@ const INSERT: &str = include_str!("sql/insert_experiment.sql");
 
 /// What storing an experiment changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoreOutcome {
+pub(super) enum StoreOutcome {
     New,
     Replaced,
     Unchanged,
@@ -27,7 +27,10 @@ pub enum StoreOutcome {
 }
 
 /// Whether an experiment is stored as it is now. Without any trial it cannot be.
-pub fn is_stored(client: &mut Client, stored: &StoredExperiment) -> Result<bool, ArchiveError> {
+pub(super) fn is_stored(
+    client: &mut Client,
+    stored: &StoredExperiment,
+) -> Result<bool, ArchiveError> {
     let Some(first) = stored.trials.first() else { return Ok(false) };
     let known =
         "SELECT 1 FROM pgio_results.experiments WHERE run_id = $1 AND name = $2 AND digest = $3";
@@ -37,7 +40,7 @@ pub fn is_stored(client: &mut Client, stored: &StoredExperiment) -> Result<bool,
 }
 
 /// Stores one experiment; the schema must be prepared.
-pub fn store(client: &mut Client, record: &Record) -> Result<StoreOutcome, ArchiveError> {
+pub(super) fn store(client: &mut Client, record: &Record) -> Result<StoreOutcome, ArchiveError> {
     let run = &record.run;
     let doing = || failed(format!("storing run {} of {}", run.run_id, run.experiment));
     let mut transaction = client.transaction().map_err(doing())?;

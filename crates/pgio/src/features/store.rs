@@ -4,14 +4,15 @@
 //! `pgio store` writes whole experiments, each in one transaction and known by its run id and name, so that
 //! storing twice changes nothing. `pgio history --store` reads the views. Analyses come from
 //! `pgio_report`; nothing is judged here, and the server under test is never needed. Next: [`schema`] for
-//! versions and rights, [`record`] for what is stored, [`write`](mod@write).
+//! versions and rights, [`record`] for what is stored, [`write`](mod@write), [`command`] for what the user sees.
 //!
 //! Reading goes through the views, in a read-only transaction. The rows of a query come through a cursor, a few at a
 //! time: a session ends when one answer exceeds 32 MiB (`pgio_connect`), and a history has no limit.
 
-pub mod record;
-pub mod schema;
-pub mod write;
+mod command;
+mod record;
+mod schema;
+mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,14 +21,19 @@ use pgio_verdict::history::{Run, RunCondition};
 use serde::de::DeserializeOwned;
 
 use crate::exit_code::{FAILED, HasExitCode, REFUSED};
+use crate::feature::Feature;
 use crate::pg::session::Untrusted;
 
-pub use self::record::Record;
-pub use self::write::{StoreOutcome, is_stored, store};
+pub(super) static FEATURE: Feature = Feature {
+    name: "store",
+    commands: &[command::COMMAND],
+    runs: &[command::RUNS],
+    ..Feature::NONE
+};
 
 /// Why the results database cannot be used. Each message names the database or the right, and what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum ArchiveError {
+pub(super) enum ArchiveError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(
@@ -115,14 +121,14 @@ fn failed(doing: impl Into<String>) -> impl FnOnce(pgio_connect::Error) -> Archi
     move |source| ArchiveError::Postgres { doing, source }
 }
 
-const RUNS: &str = include_str!("archive/sql/runs.sql");
-const CONDITIONS: &str = include_str!("archive/sql/run_conditions.sql");
+const RUNS: &str = include_str!("store/sql/runs.sql");
+const CONDITIONS: &str = include_str!("store/sql/run_conditions.sql");
 
 /// Rows of one answer, each of which may take 600 kB; a condition or a run takes a few kB.
 const ROWS_AT_A_TIME: u16 = 50;
 
 /// The names of the stored experiments, with their numbers of runs.
-pub fn experiments(client: &mut Client) -> Result<Vec<(String, usize)>, ArchiveError> {
+fn experiments(client: &mut Client) -> Result<Vec<(String, usize)>, ArchiveError> {
     let mut transaction = begin(client)?;
     let query = "SELECT experiment, count(*) FROM pgio_results.runs GROUP BY experiment ORDER BY 1";
     let rows = transaction.query(query, &[]).map_err(failed("listing the experiments"))?;
@@ -130,7 +136,7 @@ pub fn experiments(client: &mut Client) -> Result<Vec<(String, usize)>, ArchiveE
 }
 
 /// All runs of one experiment.
-pub fn runs(client: &mut Client, experiment: &str) -> Result<Vec<Run>, ArchiveError> {
+fn runs(client: &mut Client, experiment: &str) -> Result<Vec<Run>, ArchiveError> {
     let mut transaction = begin(client)?;
     let doing = || failed(format!("reading the runs of {experiment}"));
     let rows = rows_of(&mut transaction, RUNS, experiment).map_err(doing())?;
