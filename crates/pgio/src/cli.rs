@@ -18,8 +18,6 @@ pub mod exit;
 pub mod flags;
 mod gate;
 pub mod jobs;
-mod live;
-mod live_server;
 pub mod output;
 mod plan;
 pub(crate) mod progress;

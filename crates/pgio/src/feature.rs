@@ -3,6 +3,7 @@
 //! A feature owns its code, checks and examples, and uses only the core and no other feature. The core asks these
 //! functions and names no feature. [`crate::features`] is the one list.
 
+use std::fmt::Debug;
 use std::sync::LazyLock;
 
 use pgio_results::Warning;
@@ -10,7 +11,10 @@ use pgio_results::checks::{self, CheckDef};
 use pgio_verdict::history::Run;
 
 use crate::cli::exit::{Failure, Outcome};
+use crate::config::experiment::Experiment;
 use crate::experiment::application::WorkloadCode;
+use crate::experiment::event::Event;
+use crate::host::stop::Stop;
 use crate::treatment::Kind;
 
 /// A feature. Most have only some of this: the rest is [`Feature::NONE`].
@@ -27,6 +31,8 @@ pub struct Feature {
     /// Example experiments: the name without extension, and the text.
     pub examples: &'static [(&'static str, &'static str)],
     pub commands: &'static [Subcommand],
+    /// What of it watches an experiment that a command runs.
+    pub watches: &'static [Watch],
     /// Where it keeps runs.
     pub runs: &'static [RunSource],
     /// What a command of it holds on this machine beyond its end.
@@ -41,6 +47,25 @@ pub struct Subcommand {
     pub define: fn(clap::Command) -> clap::Command,
     /// Runs it with the arguments that were parsed by this definition.
     pub run: fn(&clap::ArgMatches) -> Result<Outcome, clap::Error>,
+}
+
+/// What a feature adds to a command that runs experiments, to watch one.
+#[derive(Debug)]
+pub struct Watch {
+    /// Adds its flags.
+    pub define: fn(clap::Command) -> clap::Command,
+    /// Opens it before anything is changed, if its flags ask for it.
+    pub open: fn(&clap::ArgMatches, &Experiment, &Stop) -> Opened,
+}
+
+pub type Opened = Result<Option<Box<dyn Watcher>>, Failure>;
+
+/// Watches an experiment that a command runs.
+pub trait Watcher: Debug {
+    /// The experiment waits until this returns.
+    fn hear(&mut self, event: &Event<'_>);
+
+    fn end(self: Box<Self>, ended: Result<(), &Failure>);
 }
 
 /// The runs of an experiment, if the flag of the source is set.
@@ -72,6 +97,7 @@ impl Feature {
         checks: Vec::new,
         examples: &[],
         commands: &[],
+        watches: &[],
         runs: &[],
         held: || None,
     };
@@ -94,6 +120,10 @@ pub fn workloads() -> impl Iterator<Item = &'static WorkloadCode> {
 
 pub fn commands() -> impl Iterator<Item = &'static Subcommand> {
     all().iter().flat_map(|feature| feature.commands)
+}
+
+pub fn watches() -> impl Iterator<Item = &'static Watch> {
+    all().iter().flat_map(|feature| feature.watches)
 }
 
 pub fn run_sources() -> impl Iterator<Item = &'static RunSource> {

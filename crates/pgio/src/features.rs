@@ -15,6 +15,8 @@ mod drbd;
 mod filesystem;
 #[cfg(feature = "link")]
 mod link;
+#[cfg(feature = "live")]
+mod live;
 #[cfg(feature = "mail")]
 mod mail;
 #[cfg(feature = "memory")]
@@ -53,6 +55,8 @@ pub(crate) static ALL: &[&Feature] = &[
     &throttle::FEATURE,
     #[cfg(feature = "shell")]
     &shell::FEATURE,
+    #[cfg(feature = "live")]
+    &live::FEATURE,
     #[cfg(feature = "runs")]
     &runs::FEATURE,
     #[cfg(feature = "store")]

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use super::exit::{Failure, Outcome, TRIAL, USAGE};
 use super::gate::{self, MarginArg};
-use super::live::{Live, LiveArgs};
 use super::progress::Display;
 use super::{compare_plan, flags, jobs, output, report, signals};
 use crate::config::drivers::{DriverEngine, DriverSpec, parse_engine};
 use crate::experiment::application::{self, BlockLimits, Job, Run, Start, resume};
+use crate::experiment::event::Event;
 use crate::experiment::state;
 use crate::workload::coordinator::launch;
 use pgio_report::directories;
@@ -68,7 +68,7 @@ pub(super) struct Args {
     #[arg(long, requires = "plan")]
     order: bool,
     #[command(flatten)]
-    live: LiveArgs,
+    watches: jobs::Watches,
 }
 
 impl Args {
@@ -102,17 +102,15 @@ pub(super) fn run(args: &Args) -> Outcome {
         return print_plan(&job, &new_dir(), args);
     }
     let stop = signals::stop_on_signals()?;
-    let mut live = Live::open(&args.live, &job.experiment.name, &stop)?;
+    let mut watchers = args.watches.open(&job.experiment, &stop)?;
     let (out, start) = match &args.resume {
         Some(dir) => (dir.clone(), Start::Resume),
         None => (new_dir(), Start::New),
     };
     let run = Run { out: &out, start, stop: &stop, pg: None };
-    let dirs =
-        jobs::perform(&job, &run, &mut |event| live.iter_mut().for_each(|l| l.handle(event)));
-    if let Some(live) = live {
-        live.finish(&dirs);
-    }
+    let mut hear = |event: &Event<'_>| watchers.iter_mut().for_each(|watcher| watcher.hear(event));
+    let dirs = jobs::perform(&job, &run, &mut hear);
+    watchers.into_iter().for_each(|watcher| watcher.end(dirs.as_ref().map(drop)));
     let dirs = dirs.inspect_err(|why| jobs::note_kept_trials(why, &out))?;
     let mut analyses = Vec::new();
     for dir in &dirs {

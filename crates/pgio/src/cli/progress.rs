@@ -282,7 +282,7 @@ impl ProgressLine {
 
 /// Returns the primary metric if it is a rate, else the rate that the work counts; none if it
 /// counts nothing while running.
-pub(super) fn rate(primary: &str, progress: &Progress) -> Option<String> {
+pub(crate) fn rate(primary: &str, progress: &Progress) -> Option<String> {
     let (counted, value) = mean_rate(primary, progress)?;
     Some(match counted.unit {
         60 => human::rate_per_minute(value),

@@ -23,7 +23,7 @@ use tokio::runtime::Builder;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-use super::live::{Endpoint, Token};
+use super::{Endpoint, Token};
 use pgio_report::report::html;
 
 /// A browser takes two or three; the rest is for people who watch together.
@@ -43,8 +43,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// A wrong token is answered late, so that guessing takes long.
 const WRONG_TOKEN_DELAY: Duration = Duration::from_secs(1);
 
-const STYLE: &str = include_str!("live/live.css");
-const SCRIPT: &str = include_str!("live/live.js");
+const STYLE: &str = include_str!("live.css");
+const SCRIPT: &str = include_str!("live.js");
 
 /// How far the run is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -144,7 +144,7 @@ impl Page {
 }
 
 fn served(report: &str) -> Arc<str> {
-    let top = format!("{}<script>{SCRIPT}</script>", include_str!("live/status.html"));
+    let top = format!("{}<script>{SCRIPT}</script>", include_str!("status.html"));
     html::served(report, &format!("<style>{STYLE}</style>"), &top).into()
 }
 

@@ -2,8 +2,10 @@
 //!
 //! [`Live`] is opened before anything else happens, hears the events of the run and waits at the end until browsers have
 //! the last report. The report is rendered only while a browser is connected, and never while a window is open: it would
-//! take processor time and page cache from what is measured. `live_server` speaks HTTP,
+//! take processor time and page cache from what is measured. [`server`] speaks HTTP,
 //! `live.js` follows the run in the browser.
+
+mod server;
 
 use std::env;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,22 +17,35 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use clap::{Args, FromArgMatches};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::exit::{FILES, Failure, USAGE};
-use super::live_server::{self, Page, Phase, lower_priority};
-use super::output;
-use super::progress::rate;
+use self::server::{Page, Phase, lower_priority};
+use crate::cli::exit::{FILES, Failure, USAGE};
+use crate::cli::output;
+use crate::cli::progress::rate;
 use crate::experiment::event::{Event, WorkloadBegins};
 use crate::experiment::pace::Pace;
 use crate::experiment::plan::Planned;
 use crate::experiment::run::Decision;
+use crate::feature::{Feature, Watch, Watcher};
 use crate::host::stop::Stop;
 use crate::pg::words;
 use pgio_connect::Secret;
 use pgio_report::directories;
 use pgio_results::files;
+
+pub(super) static FEATURE: Feature = Feature { name: "live", watches: &[WATCH], ..Feature::NONE };
+
+const WATCH: Watch = Watch {
+    define: LiveArgs::augment_args,
+    open: |matches, experiment, stop| {
+        let args = LiveArgs::from_arg_matches(matches).map_err(|e| Failure::new(USAGE, e))?;
+        let live = Live::open(&args, &experiment.name, stop)?;
+        Ok(live.map(|live| Box::new(live) as Box<dyn Watcher>))
+    },
+};
 
 /// The next trial waits so long for a report; only one of thousands of trials needs it.
 const NEXT_TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -45,7 +60,7 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// The page of a run that is under way.
 #[derive(Debug)]
-pub(super) struct Live {
+struct Live {
     page: Arc<Page>,
     stop: Stop,
     workload: Option<Workload>,
@@ -69,15 +84,11 @@ struct Workload {
 
 impl Live {
     /// Listens and prints the address; none without `--live`. `--live` is refused before anything is changed.
-    pub(super) fn open(
-        args: &LiveArgs,
-        experiment: &str,
-        stop: &Stop,
-    ) -> Result<Option<Live>, Failure> {
+    fn open(args: &LiveArgs, experiment: &str, stop: &Stop) -> Result<Option<Live>, Failure> {
         let Some(endpoint) = args.endpoint()? else { return Ok(None) };
         let live = Live::new(experiment, stop);
         let (asked, needs_token) = (endpoint.address, endpoint.token.is_some());
-        let address = live_server::start(endpoint, live.page.clone()).map_err(|e| {
+        let address = server::start(endpoint, live.page.clone()).map_err(|e| {
             let what =
                 format!("--live {asked}: cannot serve the page (choose another address or port)");
             Failure::new(USAGE, e).context(what)
@@ -90,65 +101,6 @@ impl Live {
     fn new(experiment: &str, stop: &Stop) -> Live {
         let page = Page::new(clean(experiment));
         Live { page, stop: stop.clone(), workload: None, rendering: None }
-    }
-
-    pub(super) fn handle(&mut self, event: &Event<'_>) {
-        match event {
-            Event::ServerStarts(step) => self.show_doing(&step.to_string()),
-            Event::Loads(_) => self.show_doing("loading the data set"),
-            Event::ServerStarted => self.show_doing(""),
-            Event::WorkloadBegins(begins) => self.begin(begins),
-            Event::WorkloadEnds { .. } => {
-                // The last report follows one that still takes its time.
-                if !self.stop.requested() {
-                    self.await_report(FINAL_REPORT_TIMEOUT);
-                }
-                self.render(FINAL_REPORT_TIMEOUT);
-            }
-            Event::Begins { planned, condition } => {
-                self.begin_trials(planned, condition, "preparing");
-            }
-            Event::Resets { planned, condition } => {
-                let planned = std::slice::from_ref(*planned);
-                self.begin_trials(planned, condition, "loading the data set");
-            }
-            Event::Calibrates { slice } => {
-                self.show_doing(&format!("weaving: trying slices of {} ms", slice.as_millis()));
-            }
-            Event::Progress { progress, .. } => {
-                let Some(workload) = &self.workload else { return };
-                let rate = rate(&workload.primary, progress);
-                let doing = rate.as_deref().unwrap_or("measuring");
-                self.show_doing(&match progress.status.text() {
-                    "" => doing.to_owned(),
-                    printed => format!("{doing}: {printed}"),
-                });
-            }
-            Event::Ended { .. } => {
-                let Some(workload) = &mut self.workload else { return };
-                workload.pace.end_window(Instant::now());
-                // It is stored before the next event.
-                workload.stored += 1;
-                self.show_doing("judging");
-            }
-            Event::Decided { decision, .. } => {
-                let Some(Workload { pace, .. }) = &mut self.workload else { return };
-                match decision {
-                    Decision::Repeats { planned, .. } | Decision::RepeatsBaseline { planned } => {
-                        pace.add(planned.cell);
-                    }
-                    Decision::FurtherBlock { .. } => pace.add_block(),
-                    Decision::Excludes { .. } => {}
-                }
-            }
-            // The report says it, or the terminal alone.
-            Event::OtherInterrupted(_)
-            | Event::NothingLeft { .. }
-            | Event::BlockLimit { .. }
-            | Event::Calibrated(_)
-            | Event::Warns(_)
-            | Event::WidthChecked { .. } => {}
-        }
     }
 
     fn begin(&mut self, begins: &WorkloadBegins<'_>) {
@@ -224,11 +176,72 @@ impl Live {
             thread::sleep(POLL);
         }
     }
+}
+
+impl Watcher for Live {
+    fn hear(&mut self, event: &Event<'_>) {
+        match event {
+            Event::ServerStarts(step) => self.show_doing(&step.to_string()),
+            Event::Loads(_) => self.show_doing("loading the data set"),
+            Event::ServerStarted => self.show_doing(""),
+            Event::WorkloadBegins(begins) => self.begin(begins),
+            Event::WorkloadEnds { .. } => {
+                // The last report follows one that still takes its time.
+                if !self.stop.requested() {
+                    self.await_report(FINAL_REPORT_TIMEOUT);
+                }
+                self.render(FINAL_REPORT_TIMEOUT);
+            }
+            Event::Begins { planned, condition } => {
+                self.begin_trials(planned, condition, "preparing");
+            }
+            Event::Resets { planned, condition } => {
+                let planned = std::slice::from_ref(*planned);
+                self.begin_trials(planned, condition, "loading the data set");
+            }
+            Event::Calibrates { slice } => {
+                self.show_doing(&format!("weaving: trying slices of {} ms", slice.as_millis()));
+            }
+            Event::Progress { progress, .. } => {
+                let Some(workload) = &self.workload else { return };
+                let rate = rate(&workload.primary, progress);
+                let doing = rate.as_deref().unwrap_or("measuring");
+                self.show_doing(&match progress.status.text() {
+                    "" => doing.to_owned(),
+                    printed => format!("{doing}: {printed}"),
+                });
+            }
+            Event::Ended { .. } => {
+                let Some(workload) = &mut self.workload else { return };
+                workload.pace.end_window(Instant::now());
+                // It is stored before the next event.
+                workload.stored += 1;
+                self.show_doing("judging");
+            }
+            Event::Decided { decision, .. } => {
+                let Some(Workload { pace, .. }) = &mut self.workload else { return };
+                match decision {
+                    Decision::Repeats { planned, .. } | Decision::RepeatsBaseline { planned } => {
+                        pace.add(planned.cell);
+                    }
+                    Decision::FurtherBlock { .. } => pace.add_block(),
+                    Decision::Excludes { .. } => {}
+                }
+            }
+            // The report says it, or the terminal alone.
+            Event::OtherInterrupted(_)
+            | Event::NothingLeft { .. }
+            | Event::BlockLimit { .. }
+            | Event::Calibrated(_)
+            | Event::Warns(_)
+            | Event::WidthChecked { .. } => {}
+        }
+    }
 
     /// Tells browsers how the run ended and gives them time to fetch the last report. A page closes its stream
     /// of events when it has it; after a stop it waits for the run to be resumed. Once the work is done, the first
     /// Ctrl-C ends this.
-    pub(super) fn finish<T>(self, ended: &Result<T, Failure>) {
+    fn end(self: Box<Self>, ended: Result<(), &Failure>) {
         let (phase, reason, timeout) = match ended {
             Ok(_) => (Phase::Complete, String::new(), LAST_REPORT_TIMEOUT),
             Err(failure) => (Phase::Stopped, failure.sentence(), STOPPED_TIMEOUT),
@@ -273,7 +286,7 @@ const MIN_TOKEN_LENGTH: usize = 16;
 const MAX_TOKEN_FILE_BYTES: u64 = 1024;
 
 #[derive(Debug, Default, clap::Args)]
-pub(super) struct LiveArgs {
+struct LiveArgs {
     /// Serve the report to browsers at this address, such as 127.0.0.1:8080, while the experiment runs
     #[arg(long, value_name = "IP:PORT", value_parser = parse_address, conflicts_with = "plan")]
     live: Option<SocketAddr>,
@@ -294,9 +307,9 @@ fn parse_address(text: &str) -> Result<SocketAddr, &'static str> {
 
 /// Where to listen, and the token that a browser must have.
 #[derive(Debug)]
-pub(super) struct Endpoint {
-    pub(super) address: SocketAddr,
-    pub(super) token: Option<Token>,
+struct Endpoint {
+    address: SocketAddr,
+    token: Option<Token>,
 }
 
 impl LiveArgs {
@@ -344,7 +357,7 @@ fn read_token(file: &Path) -> Result<Token, Failure> {
 
 /// What a browser must send as the password of HTTP's basic authentication, under any user name.
 #[derive(Debug)]
-pub(super) struct Token(Secret);
+struct Token(Secret);
 
 impl Token {
     const REQUIREMENT: &str = "must have at least 16 printable ASCII characters without a space";
@@ -357,7 +370,7 @@ impl Token {
 
     /// Whether the header `Authorization` has this token. The time that it takes tells nothing about the
     /// token: digests of equal length are compared in constant time.
-    pub(super) fn is_in(&self, header: &str) -> bool {
+    fn is_in(&self, header: &str) -> bool {
         let Some((scheme, sent)) = header.split_once(' ') else { return false };
         let offered = match scheme.to_ascii_lowercase().as_str() {
             "bearer" => sent.as_bytes().to_vec(),
@@ -390,7 +403,7 @@ mod tests {
         let _viewer = live.page.watch();
         stop.request();
         let begun = Instant::now();
-        live.finish(&Ok(()));
+        Box::new(live).end(Ok(()));
         assert!(begun.elapsed() < LAST_REPORT_TIMEOUT / 2, "{:?}", begun.elapsed());
     }
 
