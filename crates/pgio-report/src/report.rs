@@ -28,7 +28,6 @@ mod lead;
 mod margin;
 pub mod markdown;
 mod noise;
-pub mod openmetrics;
 pub mod pilot;
 mod screening;
 mod servers;

@@ -42,7 +42,6 @@ pub mod resolution;
 pub mod screening;
 mod servers;
 pub mod shares;
-pub mod sides;
 pub mod standbys;
 mod steady;
 pub mod sweep;

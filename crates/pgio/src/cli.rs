@@ -16,13 +16,13 @@ mod drive;
 mod example;
 pub mod exit;
 pub mod flags;
-mod gate;
+pub(crate) mod gate;
 pub mod jobs;
 pub mod output;
 mod plan;
 pub(crate) mod progress;
 mod progress_table;
-mod report;
+pub(crate) mod report;
 mod run;
 pub mod setup;
 pub mod signals;
@@ -87,6 +87,9 @@ pub fn command() -> clap::Command {
         let place = command.get_display_order() * 10;
         command.display_order(place)
     });
+    let core = core
+        .mut_subcommand("compare", |c| feature::watches().fold(c, |c, watch| (watch.define)(c)))
+        .mut_subcommand("report", |c| feature::reports().fold(c, |c, other| (other.define)(c)));
     feature::commands()
         .fold(core, |all, own| all.subcommand((own.define)(clap::Command::new(own.name))))
 }
@@ -99,7 +102,7 @@ pub fn main() -> ExitCode {
         let own = named.and_then(|(name, own)| Some((feature::command(name)?, own)));
         match own {
             Some((command, matches)) => Ok(finish((command.run)(matches)?)),
-            None => Ok(run(Cli::from_arg_matches(&matches)?.command)),
+            None => Ok(run(Cli::from_arg_matches(&matches)?.command, &matches)),
         }
     });
     ran.unwrap_or_else(|error| {
@@ -110,14 +113,16 @@ pub fn main() -> ExitCode {
     })
 }
 
-fn run(command: Command) -> ExitCode {
+/// `all` has the arguments of features as well.
+fn run(command: Command, all: &clap::ArgMatches) -> ExitCode {
+    let (_, matches) = all.subcommand().expect("clap requires a subcommand");
     finish(match command {
         Command::Demo(args) => demo::run(&args),
         Command::Setup(args) => setup::run(&args),
         Command::Run(args) => run::run(&args),
-        Command::Compare(args) => compare::run(&args),
+        Command::Compare(args) => compare::run(&args, matches),
         Command::Plan(args) => plan::run(&args),
-        Command::Report(args) => report::run(&args),
+        Command::Report(args) => report::run(&args, matches),
         Command::Doctor(args) => doctor::run(&args),
         Command::Drive(args) => drive::run(&args),
         Command::Undo(args) => undo::run(&args),

@@ -3,7 +3,6 @@
 use pgio_connect::ConnectError;
 use pgio_results::store::StoreError;
 use pgio_verdict::history::HistoryError;
-use pgio_verdict::sides::SideError;
 
 /// Every code with its meaning, for `--help`, the manual and docs/KEYS.md.
 pub const CODES: &[(u8, &str)] = &[
@@ -72,12 +71,6 @@ impl HasExitCode for ConnectError {
 impl HasExitCode for StoreError {
     fn code(&self) -> u8 {
         FILES
-    }
-}
-
-impl HasExitCode for SideError {
-    fn code(&self) -> u8 {
-        USAGE
     }
 }
 

@@ -6,11 +6,13 @@
 use std::fmt::Debug;
 use std::sync::LazyLock;
 
+use pgio_report::directories::LoadedReport;
 use pgio_results::Warning;
 use pgio_results::checks::{self, CheckDef};
 use pgio_verdict::history::Run;
 
 use crate::cli::exit::{Failure, Outcome};
+use crate::cli::report;
 use crate::config::experiment::Experiment;
 use crate::experiment::application::WorkloadCode;
 use crate::experiment::event::Event;
@@ -33,6 +35,9 @@ pub struct Feature {
     pub commands: &'static [Subcommand],
     /// What of it watches an experiment that a command runs.
     pub watches: &'static [Watch],
+    /// Formats of `pgio report`, and what it shows of something else than one experiment.
+    pub formats: &'static [Format],
+    pub reports: &'static [Report],
     /// Where it keeps runs.
     pub runs: &'static [RunSource],
     /// What a command of it holds on this machine beyond its end.
@@ -68,6 +73,24 @@ pub trait Watcher: Debug {
     fn end(self: Box<Self>, ended: Result<(), &Failure>);
 }
 
+/// A format of `pgio report`.
+#[derive(Debug)]
+pub struct Format {
+    pub name: &'static str,
+    pub help: &'static str,
+    /// Renders the workloads of one experiment.
+    pub render: fn(&[LoadedReport]) -> String,
+}
+
+/// What `pgio report` shows of something else than one experiment.
+#[derive(Debug)]
+pub struct Report {
+    /// Adds its arguments.
+    pub define: fn(clap::Command) -> clap::Command,
+    /// Shows it, if the arguments ask for it.
+    pub(crate) show: fn(&report::Args, &clap::ArgMatches) -> Option<Outcome>,
+}
+
 /// The runs of an experiment, if the flag of the source is set.
 pub type KeptRuns = Result<Option<Vec<Run>>, Failure>;
 
@@ -98,6 +121,8 @@ impl Feature {
         examples: &[],
         commands: &[],
         watches: &[],
+        formats: &[],
+        reports: &[],
         runs: &[],
         held: || None,
     };
@@ -124,6 +149,14 @@ pub fn commands() -> impl Iterator<Item = &'static Subcommand> {
 
 pub fn watches() -> impl Iterator<Item = &'static Watch> {
     all().iter().flat_map(|feature| feature.watches)
+}
+
+pub fn formats() -> impl Iterator<Item = &'static Format> {
+    all().iter().flat_map(|feature| feature.formats)
+}
+
+pub fn reports() -> impl Iterator<Item = &'static Report> {
+    all().iter().flat_map(|feature| feature.reports)
 }
 
 pub fn run_sources() -> impl Iterator<Item = &'static RunSource> {

@@ -12,6 +12,7 @@ use crate::config::drivers::{DriverEngine, DriverSpec, parse_engine};
 use crate::experiment::application::{self, BlockLimits, Job, Run, Start, resume};
 use crate::experiment::event::Event;
 use crate::experiment::state;
+use crate::feature::{self, Watch};
 use crate::workload::coordinator::launch;
 use pgio_report::directories;
 use pgio_report::report::failures;
@@ -67,8 +68,6 @@ pub(super) struct Args {
     /// With --plan: list every trial in its order
     #[arg(long, requires = "plan")]
     order: bool,
-    #[command(flatten)]
-    watches: jobs::Watches,
 }
 
 impl Args {
@@ -77,7 +76,7 @@ impl Args {
     }
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+pub(super) fn run(args: &Args, matches: &clap::ArgMatches) -> Outcome {
     let mut job = match (&args.resume, &args.experiment) {
         (Some(dir), file) => {
             let base_keys = flags::read_conf_keys()?;
@@ -102,7 +101,8 @@ pub(super) fn run(args: &Args) -> Outcome {
         return print_plan(&job, &new_dir(), args);
     }
     let stop = signals::stop_on_signals()?;
-    let mut watchers = args.watches.open(&job.experiment, &stop)?;
+    let open = |watch: &Watch| (watch.open)(matches, &job.experiment, &stop).transpose();
+    let mut watchers = feature::watches().filter_map(open).collect::<Result<Vec<_>, _>>()?;
     let (out, start) = match &args.resume {
         Some(dir) => (dir.clone(), Start::Resume),
         None => (new_dir(), Start::New),

@@ -5,17 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{ArgMatches, Command, FromArgMatches};
-
 use super::exit::{FILES, Failure, INTERRUPTED, TRIAL, USAGE};
 use super::progress::Display;
 use super::{flags, output, signals};
-use crate::config::experiment::Experiment;
 use crate::config::experiment::limits::FILE_BYTES;
 use crate::experiment::application::{self, Job, Run};
 use crate::experiment::event::Event;
-use crate::feature::{self, Watch, Watcher};
-use crate::host::stop::Stop;
 use crate::pg::words;
 use pgio_report::directories;
 use pgio_results::files;
@@ -44,43 +39,6 @@ pub(super) fn read_with(file: &Path, flags: &[(&str, &str)]) -> Result<Job, Fail
 /// Parses an experiment; ./pgio.conf provides keys that the text lacks.
 pub fn parse(text: &str, file: &str, stem: &str) -> Result<Job, Failure> {
     Ok(Job::parse(text, file, stem, flags::read_conf_keys()?)?)
-}
-
-/// The flags of features that watch an experiment, in a command that runs one.
-#[derive(Debug)]
-pub(super) struct Watches(ArgMatches);
-
-impl clap::Args for Watches {
-    fn augment_args(command: Command) -> Command {
-        feature::watches().fold(command, |command, watch| (watch.define)(command))
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-impl FromArgMatches for Watches {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Watches, clap::Error> {
-        Ok(Watches(matches.clone()))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.0.clone_from(matches);
-        Ok(())
-    }
-}
-
-impl Watches {
-    /// Opens what the flags ask for, before anything is changed.
-    pub(super) fn open(
-        &self,
-        experiment: &Experiment,
-        stop: &Stop,
-    ) -> Result<Vec<Box<dyn Watcher>>, Failure> {
-        let open = |watch: &Watch| (watch.open)(&self.0, experiment, stop).transpose();
-        feature::watches().filter_map(open).collect()
-    }
 }
 
 /// Runs it and returns the result directory of each workload. `hear` receives the events as well.

@@ -1,32 +1,39 @@
 //! Compares the results of two sides, such as last month's runs with today's, workload by workload.
 //!
 //! [`pair_workloads`] and [`runs_like`] find by name which directories belong together; [`compare`] refuses runs
-//! that have nothing in common. Next: `across` has the statistics.
+//! that have nothing in common. Next: [`pgio_verdict::across`] has the statistics.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::across::{Across, across};
+use crate::exit_code::{HasExitCode, USAGE};
 use pgio_results::Warning;
 use pgio_results::store::StoredExperiment;
+use pgio_verdict::across::{Across, across};
 
 /// Why two sides cannot be compared.
 #[derive(Debug, thiserror::Error)]
-pub enum SideError {
+pub(super) enum SideError {
     #[error("the experiments have no workload in common: name two of {}; {}", paths(a), paths(b))]
-    NoWorkloadInCommon { a: Vec<PathBuf>, b: Vec<PathBuf> },
+    WorkloadsDiffer { a: Vec<PathBuf>, b: Vec<PathBuf> },
     #[error(
         "a run has no workload like {} (it has {}); leave that run out, or name one that has the workload",
         workload.display(), paths(run)
     )]
-    NoSuchWorkload { workload: PathBuf, run: Vec<PathBuf> },
+    WorkloadMissing { workload: PathBuf, run: Vec<PathBuf> },
     #[error("the experiments have no condition in common: {a}; {b}")]
-    NoConditionInCommon { a: ConditionNames, b: ConditionNames },
+    ConditionsDiffer { a: ConditionNames, b: ConditionNames },
+}
+
+impl HasExitCode for SideError {
+    fn code(&self) -> u8 {
+        USAGE
+    }
 }
 
 /// The conditions of the results in a directory.
 #[derive(Debug)]
-pub struct ConditionNames {
+pub(super) struct ConditionNames {
     dir: PathBuf,
     names: Vec<String>,
 }
@@ -43,16 +50,16 @@ fn paths(dirs: &[PathBuf]) -> String {
 
 /// The workloads of two experiments.
 #[derive(Debug)]
-pub struct WorkloadPairs {
+pub(super) struct WorkloadPairs {
     /// Those that both have, by the directories of their results.
-    pub pairs: Vec<(PathBuf, PathBuf)>,
+    pub(super) pairs: Vec<(PathBuf, PathBuf)>,
     /// Those that only one has.
-    pub left_out: Vec<Warning>,
+    pub(super) left_out: Vec<Warning>,
 }
 
 /// Pairs the workloads of both experiments by directory name; one workload on each side is a pair whatever its
 /// name.
-pub fn pair_workloads(a: &[PathBuf], b: &[PathBuf]) -> Result<WorkloadPairs, SideError> {
+pub(super) fn pair_workloads(a: &[PathBuf], b: &[PathBuf]) -> Result<WorkloadPairs, SideError> {
     if let ([a], [b]) = (a, b) {
         return Ok(WorkloadPairs { pairs: vec![(a.clone(), b.clone())], left_out: Vec::new() });
     }
@@ -61,7 +68,7 @@ pub fn pair_workloads(a: &[PathBuf], b: &[PathBuf]) -> Result<WorkloadPairs, Sid
     };
     let pairs: Vec<_> = a.iter().filter_map(|one| Some((one.clone(), like(one, b)?))).collect();
     if pairs.is_empty() {
-        return Err(SideError::NoWorkloadInCommon { a: a.to_vec(), b: b.to_vec() });
+        return Err(SideError::WorkloadsDiffer { a: a.to_vec(), b: b.to_vec() });
     }
     let alone = |all: &[PathBuf], others: &[PathBuf]| {
         all.iter().filter(|one| like(one, others).is_none()).cloned().collect::<Vec<_>>()
@@ -79,14 +86,14 @@ pub fn pair_workloads(a: &[PathBuf], b: &[PathBuf]) -> Result<WorkloadPairs, Sid
 
 /// Returns the directories of one workload in all runs of a side. `side` has the workloads of each run, and `first`
 /// is the workload in the first run.
-pub fn runs_like(first: &Path, side: &[Vec<PathBuf>]) -> Result<Vec<PathBuf>, SideError> {
+pub(super) fn runs_like(first: &Path, side: &[Vec<PathBuf>]) -> Result<Vec<PathBuf>, SideError> {
     let (alone, others) = (side[0].len() == 1, &side[1..]);
     let like = |run: &Vec<PathBuf>| match run.as_slice() {
         // The first of several workloads, if the run ended early, is not each of them.
         [only] if alone => Ok(only.clone()),
         all => {
             let found = all.iter().find(|dir| dir.file_name() == first.file_name());
-            found.cloned().ok_or_else(|| SideError::NoSuchWorkload {
+            found.cloned().ok_or_else(|| SideError::WorkloadMissing {
                 workload: first.to_owned(),
                 run: all.to_vec(),
             })
@@ -98,7 +105,7 @@ pub fn runs_like(first: &Path, side: &[Vec<PathBuf>]) -> Result<Vec<PathBuf>, Si
 
 /// Compares the runs of one workload, at least one on each side. `dirs` are the directories of the first runs, for the
 /// error; `named` are metrics that the user named before the comparison.
-pub fn compare(
+pub(super) fn compare(
     dirs: (&Path, &Path),
     a: &[StoredExperiment],
     b: &[StoredExperiment],
@@ -121,14 +128,14 @@ fn must_have_a_condition_in_common(
     if a.names.iter().any(|name| b.names.contains(name)) {
         Ok(())
     } else {
-        Err(SideError::NoConditionInCommon { a, b })
+        Err(SideError::ConditionsDiffer { a, b })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::{experiment, stored_runs};
+    use pgio_verdict::test_support::{experiment, stored_runs};
 
     fn dirs(names: &[&str]) -> Vec<PathBuf> {
         names.iter().map(PathBuf::from).collect()

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use jiff::Timestamp;
-use pgio_results::store::Manifest;
 
+use pgio_report::directories::LoadedReport;
 use pgio_verdict::{Analysis, Verdict};
 
 /// Samples of one name.
@@ -21,14 +21,13 @@ struct Family {
     samples: Vec<(String, f64)>,
 }
 
-/// The workloads of an experiment, each with its manifest.
-pub fn render(workloads: &[(&Manifest, &Analysis)]) -> String {
+pub(super) fn render(workloads: &[LoadedReport]) -> String {
     let mut families = BTreeMap::new();
-    for (manifest, analysis) in workloads {
+    for LoadedReport { stored, analysis, .. } in workloads {
         values(&mut families, analysis);
         effects(&mut families, analysis);
         trials(&mut families, analysis);
-        if let Ok(at) = manifest.created_at.parse::<Timestamp>() {
+        if let Ok(at) = stored.manifest.created_at.parse::<Timestamp>() {
             let help = "start of the run";
             let label = labels(&[("experiment", &analysis.experiment)]);
             add(
@@ -141,13 +140,14 @@ fn escaped(text: &str) -> String {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
+    use pgio_results::store::StoredExperiment;
     use pgio_verdict::analyze;
     use pgio_verdict::test_support::demo;
 
     /// The rules of both formats, as far as gauges need them; returns the samples by name and labels.
-    pub(crate) fn parse(text: &str) -> BTreeMap<String, f64> {
+    fn parse(text: &str) -> BTreeMap<String, f64> {
         let body = text.strip_suffix("# EOF\n").expect("ends with EOF");
         let is_name = |s: &str| {
             !s.is_empty()
@@ -192,12 +192,15 @@ pub(crate) mod tests {
         samples
     }
 
+    fn loaded(stored: &StoredExperiment) -> LoadedReport {
+        LoadedReport::new("".as_ref(), stored.clone())
+    }
+
     #[test]
     fn every_family_is_valid_and_names_cannot_forge_samples() {
         let mut stored = demo();
         let analysis = analyze(&stored);
-        let samples =
-            parse(&render(&[(&stored.manifest, &analysis), (&stored.manifest, &analysis)]));
+        let samples = parse(&render(&[loaded(&stored), loaded(&stored)]));
         let rate = "pgio_commits_per_second{experiment=\"sync-commit\",condition=\"local\",baseline=\"true\"}";
         assert_eq!(
             samples[rate],
@@ -211,8 +214,7 @@ pub(crate) mod tests {
             samples.iter().filter(|(k, v)| k.starts_with("pgio_effect_slower") && **v == 1.0);
         assert_eq!(slower.count(), 1);
         stored.manifest.name = "a\"} 1\nforged{b=\"\\".to_owned();
-        let analysis = analyze(&stored);
-        let hostile = parse(&render(&[(&stored.manifest, &analysis)]));
+        let hostile = parse(&render(&[loaded(&stored)]));
         assert_eq!(hostile.len(), samples.len());
     }
 
@@ -224,7 +226,7 @@ pub(crate) mod tests {
             let cut_off = t.place.as_ref().unwrap().condition == "on";
             t.metrics.get_mut("commit_latency_p95").unwrap().at_least = cut_off;
         }
-        let samples = parse(&render(&[(&stored.manifest, &analyze(&stored))]));
+        let samples = parse(&render(&[loaded(&stored)]));
         let names = |condition: &str| -> Vec<&str> {
             let label = format!("condition=\"{condition}\"");
             let effects = samples.keys().filter(|k| k.starts_with("pgio_effect_ratio"));
