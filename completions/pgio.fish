@@ -32,8 +32,6 @@ complete -c pgio -n "__fish_pgio_needs_command" -f -a "run" -d 'Run one trial: p
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "compare" -d 'Run an experiment: the same workload under each condition, in random order'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "plan" -d 'Compute from a pilot how many blocks decide whether effects exceed a margin'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "report" -d 'Show the report of a stored experiment'
-complete -c pgio -n "__fish_pgio_needs_command" -f -a "history" -d 'Show an experiment over many runs: level changes, trends, environment changes'
-complete -c pgio -n "__fish_pgio_needs_command" -f -a "store" -d 'Store results in a PostgreSQL database'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "doctor" -d 'Check what is missing and what would spoil a measurement; change nothing'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "drive" -d 'Generate load for the pgio that started this one with --drivers'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "undo" -d 'Undo the changes that an interrupted run left in place'
@@ -41,6 +39,8 @@ complete -c pgio -n "__fish_pgio_needs_command" -f -a "destroy" -d 'Drop what se
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "example" -d 'Print a commented example experiment'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "device" -d 'Measure one device, or compare two, without PostgreSQL: throughput, latency, random I/O'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "ballast" -d 'Leave only SIZE of this machine\'s memory free, until --release'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "history" -d 'Show an experiment over many runs: level changes, trends, environment changes'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "store" -d 'Store results in a PostgreSQL database'
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -l out -d 'Write the results to this directory' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -l pg -d 'Major version of PostgreSQL; default: the newest installed, else the newest downloaded' -r
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -l blocks -d 'Number of blocks; fewer take less time but might leave effects undecided' -r
@@ -132,7 +132,6 @@ complete -c pgio -n "__fish_pgio_using_subcommand compare" -s h -l help -d 'Prin
 complete -c pgio -n "__fish_pgio_using_subcommand plan" -l pilot -d 'Results of compare for the same experiment with four blocks or more, or of one of its workloads' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand plan" -l matters -d 'The margin: an effect smaller than this share does not matter; replaces `matters` of the file' -r
 complete -c pgio -n "__fish_pgio_using_subcommand plan" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand report" -l against -d 'Compare the runs in DIR with these older runs; with three or more runs on each side, differences are judged' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l format -r -f -a "text\t''
 html\t'One self-contained page'
 markdown\t''
@@ -142,24 +141,13 @@ openmetrics\t'For Prometheus; a .prom file for node exporter\'s textfile collect
 junit\t'Test cases for CI: each condition, or each --fail-if'"
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l baseline -d 'Compare with this condition instead of the experiment\'s own baseline' -r
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l matters -d 'The margin: an effect smaller than this share does not matter; replaces that of the experiment' -r
-complete -c pgio -n "__fish_pgio_using_subcommand report" -l fail-if -d 'Exit with 8 if the runs are slower than those of --against by more than this share, such as slower:5%, changed:5% or commit_latency_p99:slower:10%; with 9 if that is undecided. May be repeated' -r
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l out -l output -d 'Write to this file instead of stdout' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand report" -l against -d 'Compare the runs in DIR with these older runs; with three or more runs on each side, differences are judged' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand report" -l fail-if -d 'Exit with 8 if the runs are slower than those of --against by more than this share, such as slower:5%, changed:5% or commit_latency_p99:slower:10%; with 9 if that is undecided. May be repeated' -r
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l all -d 'With --format text: all tables and remarks, not only the answers'
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l gate -d 'Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided'
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l wide -d 'With --format csv: a row for each trial and a column for each metric'
 complete -c pgio -n "__fish_pgio_using_subcommand report" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c pgio -n "__fish_pgio_using_subcommand history" -l store -d 'Read the results database that `pgio store` filled' -r
-complete -c pgio -n "__fish_pgio_using_subcommand history" -l experiment -d 'Show this experiment, if the results are of several' -r
-complete -c pgio -n "__fish_pgio_using_subcommand history" -l metric -d 'Show this metric [default: the primary metric]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand history" -l format -r -f -a "text\t''
-html\t'One self-contained page with a chart for each condition'
-markdown\t''
-csv\t'One row per run and condition'
-json\t''"
-complete -c pgio -n "__fish_pgio_using_subcommand history" -l out -l output -d 'Write to this file instead of stdout' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand history" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c pgio -n "__fish_pgio_using_subcommand store" -l to -d 'The database that takes the results, as a connection string, a URI or the name of a database' -r
-complete -c pgio -n "__fish_pgio_using_subcommand store" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l format -r -f -a "text\t''
 json\t''"
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l config -d 'Read this instead of ./pgio.conf' -r -F
@@ -234,3 +222,15 @@ complete -c pgio -n "__fish_pgio_using_subcommand device" -s h -l help -d 'Print
 complete -c pgio -n "__fish_pgio_using_subcommand ballast" -l release -d 'Release the ballast'
 complete -c pgio -n "__fish_pgio_using_subcommand ballast" -s y -l yes -d 'Do not ask for confirmation'
 complete -c pgio -n "__fish_pgio_using_subcommand ballast" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand history" -l store -d 'Read the results database that `pgio store` filled' -r
+complete -c pgio -n "__fish_pgio_using_subcommand history" -l experiment -d 'Show this experiment, if the results are of several' -r
+complete -c pgio -n "__fish_pgio_using_subcommand history" -l metric -d 'Show this metric [default: the primary metric]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand history" -l format -r -f -a "text\t''
+html\t'One self-contained page with a chart for each condition'
+markdown\t''
+csv\t'One row per run and condition'
+json\t''"
+complete -c pgio -n "__fish_pgio_using_subcommand history" -l out -l output -d 'Write to this file instead of stdout' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand history" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c pgio -n "__fish_pgio_using_subcommand store" -l to -d 'The database that takes the results, as a connection string, a URI or the name of a database' -r
+complete -c pgio -n "__fish_pgio_using_subcommand store" -s h -l help -d 'Print help'

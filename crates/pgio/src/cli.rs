@@ -82,14 +82,16 @@ enum Command {
 
 /// Returns the definition of the command line, for the man page and shell completions.
 pub fn command() -> clap::Command {
-    // A feature says where its commands stand between these.
     let core = Cli::command().mut_subcommands(|command| {
+        // A feature says where its commands stand between these.
         let place = command.get_display_order() * 10;
-        command.display_order(place)
+        let command = command.display_order(place);
+        match command.get_name() {
+            "compare" => feature::watches().fold(command, |all, watch| (watch.define)(all)),
+            "report" => feature::reports().fold(command, |all, other| (other.define)(all)),
+            _ => command,
+        }
     });
-    let core = core
-        .mut_subcommand("compare", |c| feature::watches().fold(c, |c, watch| (watch.define)(c)))
-        .mut_subcommand("report", |c| feature::reports().fold(c, |c, other| (other.define)(c)));
     feature::commands()
         .fold(core, |all, own| all.subcommand((own.define)(clap::Command::new(own.name))))
 }
