@@ -456,8 +456,10 @@ pub fn remedy(id: &str) -> &'static str {
     definition(id).map_or("", |c| c.remedy)
 }
 
-pub fn is_behavior(id: &str) -> bool {
-    definition(id).is_some_and(|c| c.kind == Kind::Behavior)
+/// Whether the check judges how the condition behaved. Checks of [`CHECKS`] need not say so themselves: earlier
+/// versions did not store it.
+pub fn is_behavior(check: &Check) -> bool {
+    check.behavior || definition(&check.id).is_some_and(|c| c.kind == Kind::Behavior)
 }
 
 /// Changes the verdict of a tolerated check from invalid to warning and notes it in the message.

@@ -473,6 +473,10 @@ pub struct Check {
     pub message: String,
     /// A hint what to do; empty if the verdict is ok.
     pub remedy: String,
+    /// Whether it judges how the condition behaved, so that the share of trials with a warning is a result. Written
+    /// only if true; records of earlier versions lack it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub behavior: bool,
 }
 
 impl Check {
@@ -494,7 +498,8 @@ impl Check {
         message: impl Into<String>,
         remedy: impl Into<String>,
     ) -> Check {
-        Check { id: id.to_owned(), verdict, message: message.into(), remedy: remedy.into() }
+        let (message, remedy) = (message.into(), remedy.into());
+        Check { id: id.to_owned(), verdict, message, remedy, behavior: false }
     }
 }
 

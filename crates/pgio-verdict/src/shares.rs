@@ -38,8 +38,8 @@ impl<'a> Counts<'a> {
             match trial.outcome {
                 Outcome::Complete if broken.next().is_none() => {
                     let bad = trial.checks.iter().filter(|c| c.verdict != CheckVerdict::Ok);
-                    let ids = bad.map(|c| c.id.as_str()).filter(|id| checks::is_behavior(id));
-                    counts.valid.push(ids.collect());
+                    let bad = bad.filter(|c| checks::is_behavior(c));
+                    counts.valid.push(bad.map(|c| c.id.as_str()).collect());
                 }
                 Outcome::Complete => counts.invalid += 1,
                 // A trial whose condition could not be applied is invalid, not failed. Any other check may
@@ -212,6 +212,13 @@ mod tests {
         let found = share_of(&ten(slow), "rate-not-reached").unwrap();
         assert!(found.notable && found.p.unwrap() < 0.05);
         assert_eq!(analyze(&ten(slow)).primary("on").unwrap().blocks, 10);
+        // A check that only the writer of the record knew.
+        let own = |behavior: bool| {
+            let check = Check { behavior, ..Check::warning("own", "40 %", "ask for less") };
+            ten(move |block, on| on.checks.extend((block <= 6).then(|| check.clone())))
+        };
+        assert_eq!(share_of(&own(true), "own").unwrap().trials, 6);
+        assert_eq!(share_of(&own(false), "own"), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::feature;
 use crate::treatment::InForce;
 use pgio_results::change::{Change, Subject};
-use pgio_results::checks::{self, CLOCK_STEP, WEAVE_ENDED, WEAVE_GUARD};
+use pgio_results::checks::{self, CLOCK_STEP, Kind, WEAVE_ENDED, WEAVE_GUARD};
 use pgio_results::model::{Check, CheckVerdict, Evidence, Outcome, Trial, When};
 use pgio_results::telemetry::Series;
 use pgio_results::telemetry::{HostUse, Telemetry};
@@ -58,9 +58,10 @@ pub(crate) fn judge(
     }
     found.iter_mut().for_each(|check| attribute_to_condition(check, declared));
     trial.checks.extend(found);
+    mark_behavior(&mut trial.checks);
     // A check that is not in the table can neither be tolerated nor looked up: a bug.
     debug_assert!(trial.checks.iter().all(|c| feature::definition(&c.id).is_some()));
-    let counts = |c: &Check| c.verdict != CheckVerdict::Invalid || !checks::is_behavior(&c.id);
+    let counts = |c: &Check| c.verdict != CheckVerdict::Invalid || !c.behavior;
     debug_assert!(trial.checks.iter().all(counts), "behavior never makes a trial invalid");
 }
 
@@ -94,6 +95,14 @@ pub(super) fn judge_shared(
     }
     found.iter_mut().for_each(|check| attribute_to_condition(check, declared));
     trial.checks.extend(found);
+    mark_behavior(&mut trial.checks);
+}
+
+/// A reader of the record may lack the feature that defines a check.
+fn mark_behavior(checks: &mut [Check]) {
+    for check in checks {
+        check.behavior = feature::definition(&check.id).is_some_and(|c| c.kind == Kind::Behavior);
+    }
 }
 
 /// Judges the flushes of one server in a joint window, whose `hosts` were observed for all servers.

@@ -293,7 +293,8 @@ fn merged(id: &str, found: &[(&str, &Check)]) -> Check {
         });
     }
     let remedy = those.first().map(|(_, check)| check.remedy.clone()).unwrap_or_default();
-    Check { id: id.to_owned(), verdict: worst, message: texts.join("; "), remedy }
+    let behavior = found.iter().any(|(_, check)| check.behavior);
+    Check { id: id.to_owned(), verdict: worst, message: texts.join("; "), remedy, behavior }
 }
 
 fn warnings(trials: &[(&str, &Trial)]) -> Vec<Warning> {
