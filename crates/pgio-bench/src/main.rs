@@ -98,6 +98,7 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
+    pgio::feature::register();
     let outcome = match Cli::parse().bench {
         Bench::Visits(args) => upstream::run(&args),
         Bench::Load(args) => load::run(&args),

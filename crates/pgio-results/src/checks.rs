@@ -202,28 +202,6 @@ pub static CHECKS: LazyLock<Vec<CheckDef>> = LazyLock::new(|| {
             "lower messages_rate or use more threads; otherwise latency from the intended start grows during the whole window",
         ),
         def(
-            "drbd-connection",
-            "DRBD's configuration differs from the condition (another protocol, StandAlone, connected although it should be disconnected), or DRBD was not observed inside the window",
-            "",
-            "find out what changes it; keep telemetry on",
-        ),
-        behavior(
-            "drbd-connection-lost",
-            "DRBD lost its peer inside the window without a command: not connected, not up to date, suspended, reconnected, or blocks out of sync",
-            "check the kernel log on both hosts and the network between them",
-        ),
-        behavior(
-            "drbd-congested",
-            "DRBD was ahead of its peer (Ahead, Behind), or its send buffer was full in one of the samples (module 8.4: readings), or with protocol A it is unknown whether it was full",
-            "reduce the load below the capacity of the link, or use a larger sndbuf-size",
-        ),
-        def(
-            "drbd-resync",
-            "a resync or an online verification ran on an observed host",
-            "it follows from a connection that was lost inside the window without a command, or from congestion (Ahead, Behind) inside the window",
-            "wait until it ends, or pause it",
-        ),
-        def(
             "foreign-load",
             format!(
                 "foreign processes used more than {FOREIGN_INVALID} of the host's cores, or made the servers' processes wait for a core for more than {FOREIGN_INVALID} of the window"
@@ -394,15 +372,6 @@ pub static CHECKS: LazyLock<Vec<CheckDef>> = LazyLock::new(|| {
                 "the first trial of most blocks, of the experiment, or the trials of its first half missed shared buffers or read from the device at least {CARRY_OVER} more per visit than other trials of the same condition (or less, over the experiment)"
             ),
             "keep burn_in on, use a longer warm-up, a data set several times larger than the cache or entirely cached, or cache = \"cold\" in every condition",
-        ),
-        def(
-            "drbd-cold-log",
-            "",
-            format!(
-                "the experiment's first trial wrote to DRBD's activity log more than twice as often per write as any other of its condition, by more than one per {} writes and more than {COLD_LOG_WRITES} in the window",
-                1.0 / COLD_LOG_MORE
-            ),
-            "keep burn_in on, or write to all of the data once before the experiment",
         ),
         def(
             "clock-cost",

@@ -19,8 +19,6 @@ impl fmt::Display for Share {
 /// `background`: a program without a metric, whose runs follow each other, ran throughout if they cover this share of
 /// the window.
 pub const BACKGROUND_COVERED: Share = Share(0.9);
-/// `link`: background traffic of hosts, and a DRBD that waits for its peer, send fewer packets per second.
-pub const LINK_PACKETS_PER_SECOND: f64 = 1.0;
 /// `data-size`: change above which the data no longer counts as the same.
 pub const DATA_CHANGED: Share = Share(0.02);
 /// `weave-standby`: longest wait for a standby before a slice.
@@ -78,13 +76,6 @@ pub const LATE_START: Share = Share(0.02);
 pub const PARTICIPANTS_APART: Share = Share(0.01);
 /// `cache-carry-over`: by how much more of the reads per visit must miss.
 pub const CARRY_OVER: Share = Share(0.25);
-/// `drbd-cold-log`: the first trial must have this many times the writes to the log of any other, per write to the
-/// device ...
-pub const COLD_LOG_RATIO: f64 = 2.0;
-/// ... at least this many such writes more, per write, because each delays only the write that it precedes ...
-pub const COLD_LOG_MORE: f64 = 0.01;
-/// ... and this many more in its window.
-pub const COLD_LOG_WRITES: f64 = 10.0;
 /// `clock-cost`: a reading of a server's clock that slows what is timed.
 pub const CLOCK_READING_NANOS: u64 = 300;
 /// `data-drift`: the data may be larger than before the first trial by this much.
@@ -110,9 +101,7 @@ mod tests {
     /// The texts say these numbers in words.
     #[test]
     fn numbers_in_words_are_the_thresholds() {
-        assert_eq!(LINK_PACKETS_PER_SECOND, 1.0, "less than one packet per second");
         assert_eq!(GUARD_SPENT, Share(0.5), "after half of the guard");
         assert_eq!(FOREIGN_CORES, 1.0, "or a whole core");
-        assert_eq!(COLD_LOG_RATIO, 2.0, "more than twice as often");
     }
 }

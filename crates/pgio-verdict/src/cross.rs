@@ -1,6 +1,6 @@
 //! Checks of a trial that need the other trials: whether the environment was the same, whether only some
-//! trials had a checkpoint, whether the data grew, and whether a trial profited from the cache, or from
-//! DRBD's activity log, that another one filled. Burn-in trials are ignored.
+//! trials had a checkpoint, whether the data grew, and whether a trial profited from the cache that another one filled.
+//! Checks of others are added by [`register`]. Burn-in trials are ignored.
 //!
 //! These checks run before trials are paired, so that a trial they invalidate is excluded like any
 //! other. Only failed checks are returned; a trial that already has a failed check of the same name
@@ -9,7 +9,6 @@
 //! counts, `pairing` for what counts, `findings` for the experiment as a whole.
 
 mod carry_over;
-mod cold_log;
 mod environment;
 mod servers;
 mod tally;
@@ -18,7 +17,7 @@ mod tests;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use pgio_results::change::Subject;
 use pgio_results::checks::{DATA_DRIFT, decides_checkpoints, remedy, tolerate};
@@ -128,11 +127,22 @@ pub(super) fn attributions(manifest: &Manifest, trials: &[Trial]) -> Vec<String>
     manifest.conditions.iter().enumerate().filter_map(attribution).collect()
 }
 
+/// Judges the trials of an experiment; returns failed checks, each with the index of its trial.
+pub type CrossCheck = fn(&[Trial]) -> Vec<(usize, Check)>;
+
+static FURTHER: OnceLock<Vec<CrossCheck>> = OnceLock::new();
+
+/// Adds checks to those of this module, once for the whole program.
+pub fn register(checks: Vec<CrossCheck>) {
+    FURTHER.get_or_init(|| checks);
+}
+
 /// Returns the failed checks of all trials with their indexes, in order.
 pub fn checks(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
     let mut found = Across::new(manifest, trials).checks(manifest, trials.iter().enumerate());
     found.extend(carry_over::checks(trials));
-    found.extend(cold_log::checks(trials));
+    let others = FURTHER.get().into_iter().flatten();
+    found.extend(others.flat_map(|check| check(trials)));
     found.sort_by_key(|(i, _)| *i);
     found
 }

@@ -7,9 +7,12 @@ use std::fmt::Debug;
 use std::sync::LazyLock;
 
 use pgio_report::directories::LoadedReport;
-use pgio_results::Warning;
+
 use pgio_results::checks::{self, CheckDef};
 use pgio_verdict::history::Run;
+use pgio_results::change::Change;
+use pgio_results::model::{Check, Trial, Warning};
+use pgio_verdict::cross::{self, CrossCheck};
 
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::report;
@@ -28,8 +31,12 @@ pub struct Feature {
     pub workloads: &'static [WorkloadCode],
     /// What it can change for a condition.
     pub treatments: &'static [Kind],
-    /// What it judges of a trial.
+    /// Definitions of its checks.
     pub checks: fn() -> Vec<CheckDef>,
+    /// Judges a complete trial, whether or not its condition, with these changes, uses the feature.
+    pub judge: fn(&Trial, &[Change]) -> Vec<Check>,
+    /// Judges the trials of an experiment against each other, and names them by their index.
+    pub judge_all: CrossCheck,
     /// Example experiments: the name without extension, and the text.
     pub examples: &'static [(&'static str, &'static str)],
     pub commands: &'static [Subcommand],
@@ -118,6 +125,8 @@ impl Feature {
         workloads: &[],
         treatments: &[],
         checks: Vec::new,
+        judge: |_, _| Vec::new(),
+        judge_all: |_| Vec::new(),
         examples: &[],
         commands: &[],
         watches: &[],
@@ -131,6 +140,16 @@ impl Feature {
 /// The features that pgio is built with.
 pub fn all() -> &'static [&'static Feature] {
     crate::features::ALL
+}
+
+/// Makes known to verdicts and reports what features add. A program of its own calls it first.
+pub fn register() {
+    cross::register(all().iter().map(|feature| feature.judge_all).collect());
+}
+
+/// Returns the features' verdicts on a complete trial of a condition with these changes.
+pub fn judge(trial: &Trial, declared: &[Change]) -> impl Iterator<Item = Check> {
+    all().iter().flat_map(|feature| (feature.judge)(trial, declared))
 }
 
 /// Returns the treatments in the order of application.

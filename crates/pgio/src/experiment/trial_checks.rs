@@ -2,10 +2,10 @@
 //! the same, and in [`observed`] what else happened. The ids are in [`pgio_results::checks`].
 
 pub(super) mod apart;
-mod drbd;
 mod foreign;
 mod mail;
 mod observed;
+mod standby;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -45,16 +45,13 @@ pub(crate) fn judge(
         found.extend(data_size(trial));
         found.extend(unlogged(trial));
         found.extend(deadlocks(trial));
-        found.extend(drbd::check(trial));
-        found.extend(drbd::changed(trial));
+        found.extend(standby::durability(trial));
+        found.extend(standby::changed(trial));
         found.extend(mail::checks(trial));
         found.extend(open_loop_rate(trial));
         found.extend(observed::checks(trial, series, waits_for_flush));
         found.extend(treatments.iter().flat_map(|t| t.judge(trial)));
-        // A treatment of DRBD has judged the connection that it requested.
-        if !declared.iter().any(|change| matches!(change.subject, Subject::Drbd { .. })) {
-            found.extend(drbd::checks(trial));
-        }
+        found.extend(feature::judge(trial, declared));
     }
     found.iter_mut().for_each(|check| attribute_to_condition(check, declared));
     trial.checks.extend(found);
@@ -88,11 +85,9 @@ pub(super) fn judge_shared(
     }
     // The servers' own observations, such as their flushes ([`flushes`]), are judged already.
     let mut found = observed::checks(trial, None, false);
+    found.extend(feature::judge(trial, declared));
     found.retain(|check| trial.checks.iter().all(|known| known.id != check.id));
     found.extend(treatment_checks(trial, servers));
-    if !declared.iter().any(|change| matches!(change.subject, Subject::Drbd { .. })) {
-        found.extend(drbd::checks(trial));
-    }
     found.iter_mut().for_each(|check| attribute_to_condition(check, declared));
     trial.checks.extend(found);
     mark_behavior(&mut trial.checks);

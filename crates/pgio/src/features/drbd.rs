@@ -7,6 +7,8 @@
 //!
 //! Next: [`node`] for DRBD on one host, [`step`] for one reversible change, [`proof`].
 
+mod cold_log;
+mod judge;
 mod node;
 mod proof;
 mod step;
@@ -31,11 +33,15 @@ use crate::treatment::error::TreatmentError;
 use crate::treatment::journal::Journal;
 use crate::treatment::resource::{Resource, Touch};
 use crate::treatment::step::carry_out;
+use pgio_results::checks::{CheckDef, behavior, def};
 use pgio_results::model::{Check, Evidence, Trial, When};
 
 pub(super) static FEATURE: Feature = Feature {
     name: "drbd",
     treatments: &[KIND],
+    checks,
+    judge: judge::judge,
+    judge_all: cold_log::checks,
     examples: &[
         example!("drbd-arms"),
         example!("drbd-impact"),
@@ -44,6 +50,34 @@ pub(super) static FEATURE: Feature = Feature {
     ],
     ..Feature::NONE
 };
+
+fn checks() -> Vec<CheckDef> {
+    vec![
+        def(
+            proof::CONNECTION_ID,
+            "DRBD's configuration differs from the condition (another protocol, StandAlone, connected although it should be disconnected), or DRBD was not observed inside the window",
+            "",
+            "find out what changes it; keep telemetry on",
+        ),
+        behavior(
+            drbd::LOST_ID,
+            "DRBD lost its peer inside the window without a command: not connected, not up to date, suspended, reconnected, or blocks out of sync",
+            "check the kernel log on both hosts and the network between them",
+        ),
+        behavior(
+            drbd::CONGESTED_ID,
+            "DRBD was ahead of its peer (Ahead, Behind), or its send buffer was full in one of the samples (module 8.4: readings), or with protocol A it is unknown whether it was full",
+            "reduce the load below the capacity of the link, or use a larger sndbuf-size",
+        ),
+        def(
+            judge::RESYNC_ID,
+            "a resync or an online verification ran on an observed host",
+            "it follows from a connection that was lost inside the window without a command, or from congestion (Ahead, Behind) inside the window",
+            "wait until it ends, or pause it",
+        ),
+        cold_log::definition(),
+    ]
+}
 
 const KIND: Kind = Kind {
     name: step::KIND,

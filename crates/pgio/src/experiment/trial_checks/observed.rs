@@ -5,13 +5,12 @@
 //! judged.
 
 use super::foreign::{self, percent, worst};
-use crate::host::drbd::{CONGESTED_REMEDY, is_behind, is_resync};
 use crate::host::{LOCAL, called};
 use pgio_results::checks::remedy;
 use pgio_results::joint::DriverPart;
 use pgio_results::model::{Check, Trial};
 use pgio_results::telemetry::Series;
-use pgio_results::telemetry::{DrbdState, DrbdUse, Storage, Telemetry};
+use pgio_results::telemetry::{Storage, Telemetry};
 use pgio_results::thresholds::{
     CLOCK_SKEW_SECONDS, GENERATOR_AWAITED, GENERATOR_BUSY, MEMORY_PRESSURE, SAMPLES_MISSED,
     SAMPLING_COST,
@@ -32,7 +31,6 @@ pub(super) fn checks(trial: &Trial, series: Option<&Series>, waits_for_flush: bo
     let mut all = Vec::new();
     all.extend(series.and_then(autovacuum));
     let Some(telemetry) = &trial.telemetry else { return all };
-    all.extend(resync(telemetry));
     all.extend(foreign::load(trial, telemetry));
     all.extend(foreign::sessions(trial, telemetry));
     all.extend(foreign::device_io(telemetry));
@@ -45,64 +43,6 @@ pub(super) fn checks(trial: &Trial, series: Option<&Series>, waits_for_flush: bo
     all.extend(waits_for_flush.then(|| lying_cache(trial, telemetry)).flatten());
     all.extend(cache(trial, telemetry));
     all
-}
-
-/// A resync uses disks and network of the measurement, regardless of the condition.
-fn resync(telemetry: &Telemetry) -> Option<Check> {
-    const ID: &str = "drbd-resync";
-    let mut watched = false;
-    let mut caused: Option<Check> = None;
-    for (host, usage) in &telemetry.hosts {
-        for (device, drbd) in &usage.drbd {
-            watched = true;
-            let Some(state) = resync_in(&drbd.states) else { continue };
-            let shown =
-                format!("{device} on {} was {} inside the window", called(host), state.replication);
-            // A short state may be sampled at one end only.
-            let all = telemetry.hosts.values().filter_map(|host| host.drbd.get(device));
-            let ends: Vec<&DrbdUse> = all.filter(|end| end.resource == drbd.resource).collect();
-            match effect_of_condition(&drbd.states, &ends) {
-                Some(remedy) => {
-                    caused.get_or_insert_with(|| Check::warning(ID, shown, remedy));
-                }
-                None => {
-                    let remedy = "wait until it ends, or pause it, and run again";
-                    return Some(Check::invalid(ID, shown, remedy));
-                }
-            }
-        }
-    }
-    let quiet = || Check::ok(ID, "DRBD neither synchronized nor verified");
-    watched.then(|| caused.unwrap_or_else(quiet))
-}
-
-/// Returns a verification, which only a command starts, or else the first resync.
-fn resync_in(states: &[DrbdState]) -> Option<&DrbdState> {
-    let found = || states.iter().filter(|s| is_resync(&s.replication));
-    found().find(|s| is_verification(s)).or_else(|| found().next())
-}
-
-fn is_verification(state: &DrbdState) -> bool {
-    state.replication.starts_with("Verify")
-}
-
-/// Returns what to do about a resync that is an effect of the condition: the peer was lost by itself and
-/// came back, or it was left behind (on-congestion pull-ahead) and catches up.
-fn effect_of_condition(states: &[DrbdState], ends: &[&DrbdUse]) -> Option<&'static str> {
-    let left = |s: &DrbdState| !["Connected", "StandAlone"].contains(&&*s.connection);
-    if ends.iter().any(|end| end.connected_anew > 0 || end.states.iter().any(left)) {
-        return Some("find out why the connection was lost");
-    }
-    // States are in the order in which they were first seen.
-    let behind_first = |states: &[DrbdState]| {
-        let first =
-            |replicates: fn(&str) -> bool| states.iter().position(|s| replicates(&s.replication));
-        let behind = first(is_behind)?;
-        Some(first(is_resync).is_none_or(|resync| behind < resync))
-    };
-    let left_behind = behind_first(states)
-        .unwrap_or_else(|| ends.iter().any(|end| behind_first(&end.states) == Some(true)));
-    (left_behind && !states.iter().any(is_verification)).then_some(CONGESTED_REMEDY)
 }
 
 /// Returns the threads of pgio that issue the work, at most as many as there are cores.

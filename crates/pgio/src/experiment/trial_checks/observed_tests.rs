@@ -4,7 +4,7 @@ use super::*;
 use pgio_results::checks::definition;
 use pgio_results::model::{CheckVerdict, Metric, SessionTotals};
 use pgio_results::telemetry::Moment;
-use pgio_results::telemetry::{Device, DeviceUse, DrbdState, DrbdUse, HostUse, Probes, Waits};
+use pgio_results::telemetry::{Device, DeviceUse, HostUse, Probes, Waits};
 use pgio_results::test_support::full_trial;
 
 /// A window of 10 s on two quiet hosts, a flush of 1 ms, 500 commits/s by one session.
@@ -384,53 +384,6 @@ fn data_and_wal_must_lie_on_the_named_device() {
     assert_eq!(found.message, "pgio cannot read wal (/srv/wal), which may not be on vdb");
     trial.telemetry = None;
     assert_eq!(storage(&trial, "vdb").verdict, INVALID);
-}
-
-#[test]
-fn a_resync_anywhere_disturbs_any_condition() {
-    let (mut trial, _) = observed();
-    let telemetry = trial.telemetry.as_mut().unwrap();
-    assert_eq!(resync(telemetry), None, "no DRBD");
-    let state = |replication: &str| DrbdState {
-        connection: "Connected".to_owned(),
-        replication: replication.to_owned(),
-        samples: 3,
-        ..DrbdState::default()
-    };
-    let drbd = DrbdUse { states: vec![state("Established"), state("Off")], ..DrbdUse::default() };
-    let host = telemetry.hosts.get_mut("db").unwrap();
-    host.drbd.insert("drbd0".to_owned(), drbd);
-    assert_eq!(resync(telemetry).unwrap().verdict, CheckVerdict::Ok);
-    let host = telemetry.hosts.get_mut("db").unwrap();
-    host.drbd.get_mut("drbd0").unwrap().states.push(state("VerifyS"));
-    let check = resync(telemetry).unwrap();
-    assert_eq!(check.verdict, CheckVerdict::Invalid);
-    assert_eq!(check.message, "drbd0 on `db` was VerifyS inside the window");
-    // What follows from a peer that was lost by itself belongs to the condition.
-    let host = telemetry.hosts.get_mut("db").unwrap();
-    host.drbd.get_mut("drbd0").unwrap().connected_anew = 1;
-    assert_eq!(resync(telemetry).unwrap().verdict, CheckVerdict::Warning);
-
-    // So does catching up after congestion, but neither a resync before it nor a verification.
-    let mut judged = |here: &[&str], peer: &[&str]| {
-        for (host, states) in [("db", here), ("local", peer)] {
-            let states = states.iter().map(|replication| state(replication)).collect();
-            let drbd = DrbdUse { states, ..DrbdUse::default() };
-            let host = telemetry.hosts.get_mut(host).unwrap();
-            host.drbd.insert("drbd0".to_owned(), drbd);
-        }
-        let check = resync(telemetry).unwrap();
-        (check.verdict, check.message)
-    };
-    let (ahead, behind) =
-        (["Established", "Ahead", "SyncSource"], ["Established", "Behind", "SyncTarget"]);
-    let message = "drbd0 on `db` was SyncSource inside the window".to_owned();
-    assert_eq!(judged(&ahead, &behind), (WARNING, message));
-    let mut verdict = |here: &[&str], peer: &[&str]| judged(here, peer).0;
-    assert_eq!(verdict(&["Ahead", "WFBitMapS", "Established"], &["PausedSyncT"]), WARNING);
-    assert_eq!(verdict(&["Established"], &["Established", "SyncTarget"]), INVALID);
-    assert_eq!(verdict(&["SyncSource", "Established", "Ahead"], &["SyncTarget"]), INVALID);
-    assert_eq!(verdict(&["Ahead", "SyncSource", "VerifyS"], &["Behind", "VerifyT"]), INVALID);
 }
 
 fn judged_drivers(cpu: &[f64], waited: Option<f64>) -> Check {

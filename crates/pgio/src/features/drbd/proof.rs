@@ -15,7 +15,7 @@ use pgio_results::units::human;
 
 const IN_SYNC: &str = "UpToDate/UpToDate";
 
-const CONNECTION_ID: &str = "drbd-connection";
+pub(super) const CONNECTION_ID: &str = "drbd-connection";
 
 /// Whether disks must be in sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

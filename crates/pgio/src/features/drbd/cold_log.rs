@@ -9,12 +9,31 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pgio_results::thresholds::{COLD_LOG_MORE, COLD_LOG_RATIO, COLD_LOG_WRITES};
+use pgio_results::checks::{CheckDef, def};
 use pgio_results::{Check, Outcome, Trial};
 
 const ID: &str = "drbd-cold-log";
 
 const REMEDY: &str = "keep burn_in on, or write to all of the data once before the experiment";
+
+/// The first trial must have this many times the writes to the log of any other, per write to the device ...
+const RATIO: f64 = 2.0;
+/// ... at least this many such writes more, per write, because each delays only the write that it precedes ...
+const MORE: f64 = 0.01;
+/// ... and this many more in its window.
+const WRITES: f64 = 10.0;
+
+pub(super) fn definition() -> CheckDef {
+    def(
+        ID,
+        "",
+        format!(
+            "the experiment's first trial wrote to DRBD's activity log more than twice as often per write as any other of its condition, by more than one per {} writes and more than {WRITES} in the window",
+            1.0 / MORE
+        ),
+        REMEDY,
+    )
+}
 
 /// The log of one device in one trial.
 struct Sample {
@@ -82,10 +101,8 @@ fn judge((host, device): (&str, &str), group: &[Sample]) -> Option<Check> {
     let (first, rest) = group.split_first()?;
     let most = rest.iter().map(|s| s.share).fold(0.0, f64::max);
     let more = first.share - most;
-    let is_cold = first.is_first
-        && first.share > most * COLD_LOG_RATIO
-        && more > COLD_LOG_MORE
-        && more * first.writes > COLD_LOG_WRITES;
+    let is_cold =
+        first.is_first && first.share > most * RATIO && more > MORE && more * first.writes > WRITES;
     is_cold.then(|| {
         let message = format!(
             "in the experiment's first trial DRBD wrote to the activity log of {device} on `{host}` {:.1} times per \
@@ -100,9 +117,9 @@ fn judge((host, device): (&str, &str), group: &[Sample]) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_support::trial;
     use pgio_results::model::Woven;
     use pgio_results::telemetry::{Device, DeviceUse, DrbdUse, HostUse, Storage, Telemetry};
+    use pgio_verdict::test_support::trial;
 
     /// Trials of 4 s with these writes to drbd0 and to its activity log per second, two conditions in turn.
     fn measured(rates: &[(f64, f64)]) -> Vec<Trial> {
@@ -146,6 +163,11 @@ mod tests {
         let mut trials = measured(&rates);
         trials.iter_mut().for_each(|t| t.woven = Some(Woven::default()));
         assert_eq!(checks(&trials), []);
+    }
+
+    #[test]
+    fn numbers_in_words_are_the_thresholds() {
+        assert_eq!(RATIO, 2.0, "more than twice as often");
     }
 
     #[test]
