@@ -20,6 +20,8 @@ use crate::config::experiment::Experiment;
 use crate::experiment::application::WorkloadCode;
 use crate::experiment::event::Event;
 use crate::host::stop::Stop;
+use crate::host::signature::Claim;
+use crate::telemetry::observer::Observer;
 use crate::treatment::Kind;
 
 /// A feature. Most have only some of this: the rest is [`Feature::NONE`].
@@ -37,6 +39,10 @@ pub struct Feature {
     pub judge: fn(&Trial, &[Change]) -> Vec<Check>,
     /// Judges the trials of an experiment against each other, and names them by their index.
     pub judge_all: CrossCheck,
+    /// What it observes on the hosts of any trial.
+    pub observers: &'static [Observer],
+    /// Which disks nothing else may overwrite.
+    pub claims: &'static [Claim],
     /// Example experiments: the name without extension, and the text.
     pub examples: &'static [(&'static str, &'static str)],
     pub commands: &'static [Subcommand],
@@ -127,6 +133,8 @@ impl Feature {
         checks: Vec::new,
         judge: |_, _| Vec::new(),
         judge_all: |_| Vec::new(),
+        observers: &[],
+        claims: &[],
         examples: &[],
         commands: &[],
         watches: &[],
@@ -160,6 +168,14 @@ pub fn treatments() -> impl Iterator<Item = &'static Kind> {
 /// Returns the kinds of work in the order of the documentation.
 pub fn workloads() -> impl Iterator<Item = &'static WorkloadCode> {
     all().iter().flat_map(|feature| feature.workloads)
+}
+
+pub fn observers() -> impl Iterator<Item = &'static Observer> {
+    all().iter().flat_map(|feature| feature.observers)
+}
+
+pub fn claims() -> impl Iterator<Item = &'static Claim> {
+    all().iter().flat_map(|feature| feature.claims)
 }
 
 pub fn commands() -> impl Iterator<Item = &'static Subcommand> {

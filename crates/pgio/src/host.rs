@@ -2,7 +2,7 @@
 //!
 //! Only [`exec`] starts processes. [`machine`] gives every host the same interface: single commands,
 //! and a persistent [`shell`]. [`proc`] only parses. [`storage`] finds the devices under a directory,
-//! [`signature`] reads what a device contains, [`drbd::disks`] checks whether DRBD uses it, [`blkio`]
+//! [`signature`] reads what a device contains, [`blkio`]
 //! limits its I/O. [`rights`] determines privileges, [`stop`] is the flag that stops the program, and
 //! [`clock`] the clock by which waits are measured.
 //! This module must not depend on PostgreSQL or on what is measured.
@@ -12,7 +12,6 @@ pub mod clock;
 pub mod command;
 mod device_tree;
 pub mod diskstats;
-pub mod drbd;
 pub mod exec;
 pub mod json;
 pub mod lock;

@@ -9,10 +9,10 @@
 //! expected cost of a commit.
 
 mod counters;
-mod drbd_facts;
 pub mod environment;
 pub mod host;
 mod observed_hosts;
+pub mod observer;
 pub mod probes;
 mod sampling;
 mod server;

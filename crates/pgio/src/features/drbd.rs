@@ -5,12 +5,19 @@
 //! server's host, and the peer follows; disk options on both hosts, since each has a disk. A trial begins
 //! only when both disks are in sync and no resync runs.
 //!
-//! Next: [`node`] for DRBD on one host, [`step`] for one reversible change, [`proof`].
+//! Next: [`node`] for DRBD on one host, [`step`] for one reversible change, [`proof`]; [`observer`] for what any trial
+//! shows of DRBD, and [`judge`].
 
 mod cold_log;
+mod disks;
+mod facts;
 mod judge;
 mod node;
+mod observer;
 mod proof;
+mod show;
+mod state;
+mod status;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -19,10 +26,10 @@ use std::sync::Arc;
 
 use self::node::{Node, Snapshot};
 use self::proof::{BufferReadings, Disks};
+use self::state::Generation;
 use self::step::{CONNECTED, Change, DISCONNECTED, DrbdStep, RequestedState, connection_of};
 use crate::config::experiment::TreatmentSpec;
 use crate::feature::Feature;
-use crate::host::drbd::{self, Generation};
 use crate::host::stop::Stop;
 use crate::host::{Host, storage};
 use crate::pg::server::{DIRECTORIES_GRANT, directories};
@@ -42,6 +49,8 @@ pub(super) static FEATURE: Feature = Feature {
     checks,
     judge: judge::judge,
     judge_all: cold_log::checks,
+    observers: &[observer::OBSERVER],
+    claims: &[disks::CLAIM],
     examples: &[
         example!("drbd-arms"),
         example!("drbd-impact"),
@@ -60,12 +69,12 @@ fn checks() -> Vec<CheckDef> {
             "find out what changes it; keep telemetry on",
         ),
         behavior(
-            drbd::LOST_ID,
+            state::LOST_ID,
             "DRBD lost its peer inside the window without a command: not connected, not up to date, suspended, reconnected, or blocks out of sync",
             "check the kernel log on both hosts and the network between them",
         ),
         behavior(
-            drbd::CONGESTED_ID,
+            state::CONGESTED_ID,
             "DRBD was ahead of its peer (Ahead, Behind), or its send buffer was full in one of the samples (module 8.4: readings), or with protocol A it is unknown whether it was full",
             "reduce the load below the capacity of the link, or use a larger sndbuf-size",
         ),
@@ -302,8 +311,8 @@ fn roles(requested: &RequestedState, nodes: &[Node]) -> Result<(), TreatmentErro
                 "is {role} on host {host}, which should be {whose} and {expected}: correct host in [target] and secondary"
             )));
         }
-        if let Some(state) = seen.states.iter().find(|s| s.disk != drbd::UP_TO_DATE)
-            && !drbd::is_resync(&state.replication)
+        if let Some(state) = seen.states.iter().find(|s| s.disk != state::UP_TO_DATE)
+            && !state::is_resync(&state.replication)
         {
             return Err(requested.refused(format!(
                 "has a disk in state {} on host {host}, and no resync is running: repair it first",
@@ -368,7 +377,7 @@ fn storage_of_server(
         )));
     }
     let volumes = node.snapshot(&requested.resource)?.config.volumes;
-    let ours: Vec<String> = volumes.iter().map(|v| drbd::device(v.minor)).collect();
+    let ours: Vec<String> = volumes.iter().map(|v| state::device(v.minor)).collect();
     let paths: Vec<&str> = places.iter().map(|d| d.path.as_str()).collect();
     let mut elsewhere = Vec::new();
     for (place, found) in places.iter().zip(storage::locate(node.exec.as_ref(), &paths)?) {

@@ -2,7 +2,7 @@
 //!
 //! A read-only script (signature/look.sh) collects the facts, and [`parse`] interprets them.
 //! [`BlockDevice::refusal`] decides whether a device may be overwritten, so that all callers use the
-//! same rules: never if it is in use or has DRBD metadata; with any other signature only if the user
+//! same rules: never if it is in use or claimed; with any other signature only if the user
 //! names its UUID.
 
 use std::fmt;
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::exec::{CommandLine, Exec, ExecError};
 use super::storage;
+use crate::feature;
 
 const SCRIPT: &str = include_str!("signature/look.sh");
 
@@ -97,16 +98,36 @@ pub enum Refusal {
     InUse { device: String, uses: String },
     #[error("cannot read the contents of {device}: {why}{}", permission_hint(why))]
     Unreadable { device: String, why: String },
-    #[error(
-        "{device} contains DRBD metadata; writes that bypass DRBD would make its peer differ silently, so use the DRBD device instead, or a volume without DRBD"
-    )]
-    Drbd { device: String },
-    #[error(
-        "cannot determine whether {device} is a DRBD disk on host {host}: {why}; fix this, or log in there as a user who may read DRBD's configuration"
-    )]
-    DrbdUnknown { device: String, host: String, why: String },
+    #[error("{device} {why}")]
+    Claimed { device: String, why: &'static str },
+    /// It is unknown whether the device is claimed.
+    #[error("{0}")]
+    Unknown(String),
     #[error("{device} contains {held}, which would be lost")]
     Holds { device: String, held: String },
+}
+
+/// A use of disks that bars all other writing, whatever the user confirms, and that a host need not show: a device that is
+/// down looks unused.
+#[derive(Debug)]
+pub struct Claim {
+    /// Why no other may write to its disks; follows the name of one.
+    pub why: &'static str,
+    /// Whether it leaves this signature on its disks.
+    pub signs: fn(&Signature) -> bool,
+    /// Refuses a disk for which it is configured on the host, or if that is unknown. The name is for messages.
+    pub refusal: fn(&dyn Exec, &str, &BlockDevice) -> Result<Option<Refusal>, ExecError>,
+}
+
+/// Returns why a device must not be written although nothing may be seen of it. Callers must ask this, and then
+/// [`BlockDevice::refusal`], before they overwrite a disk. `host` is used in messages.
+pub fn claimed(
+    exec: &dyn Exec,
+    host: &str,
+    device: &BlockDevice,
+) -> Result<Option<Refusal>, ExecError> {
+    let refusals = feature::claims().map(|claim| (claim.refusal)(exec, host, device));
+    refusals.filter_map(Result::transpose).next().transpose()
 }
 
 /// Returns a hint if a permission is missing.
@@ -129,13 +150,13 @@ impl BlockDevice {
     /// signatures must be among them.
     pub fn refusal(&self, confirmed: &[&str]) -> Option<Refusal> {
         let device = self.path.display().to_string();
-        let is_drbd = |s: &Signature| s.kind.starts_with("drbd");
         if self.read_only {
             return Some(Refusal::ReadOnly { device });
         }
-        // Check this before `uses`: a device that DRBD has opened is also in use, but this is more specific.
-        if self.signatures.iter().any(is_drbd) {
-            return Some(Refusal::Drbd { device });
+        // Check this before `uses`: a claimed device may be in use as well, but this is more specific.
+        let signed = |claim: &&Claim| self.signatures.iter().any(claim.signs);
+        if let Some(Claim { why, .. }) = feature::claims().find(signed) {
+            return Some(Refusal::Claimed { device, why });
         }
         if !self.uses.is_empty() {
             return Some(Refusal::InUse { device, uses: self.uses.join(", ") });
@@ -288,14 +309,6 @@ signature ext4,filesystem,11aa,data
         assert_eq!(refused(&one, &[]), "/dev/loop3 contains xfs (UUID 22bb), which would be lost");
         assert_eq!(refused(&one, &["33cc"]), refused(&one, &[]));
         assert_eq!(one.refusal(&["33cc", "22bb"]), None);
-    }
-
-    #[test]
-    fn devices_with_drbd_metadata_are_never_written() {
-        let text = "signature ext4,filesystem,11aa,\nsignature drbd,raid,44dd,v08\nbusy x: Device or resource busy\n";
-        let found = idle(text);
-        assert!(refused(&found, &["11aa", "44dd"]).contains("contains DRBD metadata"));
-        assert_eq!(found.uses, ["opened by the kernel or a program"]);
     }
 
     #[test]

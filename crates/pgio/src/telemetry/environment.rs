@@ -1,21 +1,26 @@
 //! Current settings of the server's host: kernel, CPU governors, write-back of dirty pages, mount
-//! options, I/O schedulers and read-ahead, and the configuration of DRBD devices below the file systems. Read before and after each window,
-//! therefore one short script. Next: [`super::drbd_facts`].
+//! options, I/O schedulers and read-ahead, and what observers add. Read before and after each window, therefore one short
+//! script. Next: [`super::observer`].
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use pgio_results::Warning;
 use pgio_results::change::fact;
 use pgio_results::telemetry::{Device, Storage};
 
-use super::drbd_facts;
+use super::observer::{Facts, Observer, Of};
+use crate::feature;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::storage::{self, Location};
 
-pub(super) const SCRIPT: &str =
-    concat!(include_str!("receivers.sh"), include_str!("environment.sh"));
+static SCRIPT: LazyLock<String> = LazyLock::new(|| {
+    let own = concat!(include_str!("receivers.sh"), include_str!("environment.sh"));
+    let section = |o: &Observer| format!("printf '%s' '{}'\n{}", o.header(), o.environment);
+    feature::observers().fold(own.to_owned(), |all, observer| all + &section(observer))
+});
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Whether the settings of standbys are read, too, which takes some time of their host's.
@@ -55,42 +60,51 @@ fn script(standbys: Selection<'_>) -> CommandLine {
         Selection::Of(identifier) => identifier,
         Selection::All => "all",
     };
-    CommandLine::new("sh").args(["-c", SCRIPT, "sh", standbys]).timeout(LIMIT)
+    CommandLine::new("sh").args(["-c", SCRIPT.as_str(), "sh", standbys]).timeout(LIMIT)
 }
 
-/// What another host holds of the measured system: standbys, and the configuration of the DRBD resources
-/// in `found`, which come from the server's host.
-pub(super) fn peer_facts(
-    host: &Host,
-    found: &BTreeMap<String, String>,
-    standbys: Selection<'_>,
-) -> BTreeMap<String, String> {
-    if standbys == Selection::None && !drbd_facts::is_present(found) {
+/// What another host holds of the measured system: standbys, and what observers look for there because of `found`,
+/// which comes from the server's host. Each name is prefixed with the host's.
+pub(super) fn peer_facts(host: &Host, found: &Facts, standbys: Selection<'_>) -> Facts {
+    let asked = feature::observers().any(|observer| (observer.asks_peers)(found));
+    if standbys == Selection::None && !asked {
         return BTreeMap::new();
     }
     let text = host.run(&script(standbys)).unwrap_or_default();
     parse_peer(&text, host.name(), found)
 }
 
-fn parse_peer(
-    text: &str,
-    host: &str,
-    found: &BTreeMap<String, String>,
-) -> BTreeMap<String, String> {
-    let mut facts: BTreeMap<String, String> = parse(text, &[])
-        .into_iter()
-        .filter(|(name, _)| fact::is_of_standby(name))
-        .map(|(name, value)| (fact::on_host(host, &name), value))
-        .collect();
-    if drbd_facts::is_present(found) {
-        let (_, text) = text.split_once(drbd_facts::HEADER).unwrap_or_default();
-        facts.extend(drbd_facts::peer_facts(text, host, found));
-    }
-    facts
+fn parse_peer(text: &str, host: &str, found: &Facts) -> Facts {
+    let (text, sections) = split(text);
+    let mut facts = parse_own(text, &[]);
+    facts.retain(|name, _| fact::is_of_standby(name));
+    let observers = sections.into_iter().filter(|(observer, _)| (observer.asks_peers)(found));
+    facts.extend(observers.flat_map(|(observer, text)| (observer.facts)(text, Of::Peer(found))));
+    facts.into_iter().map(|(name, value)| (fact::on_host(host, &name), value)).collect()
 }
 
-fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
-    let (text, drbd) = text.split_once(drbd_facts::HEADER).unwrap_or((text, ""));
+/// Splits the script's output into its own part and the sections of observers, which follow.
+fn split(text: &str) -> (&str, Vec<(&'static Observer, &str)>) {
+    let observers: Vec<&Observer> = feature::observers().collect();
+    let (mut own, mut sections) = (text, Vec::new());
+    for observer in observers.into_iter().rev() {
+        if let Some((before, section)) = own.rsplit_once(&observer.header()) {
+            sections.push((observer, section));
+            own = before;
+        }
+    }
+    (own, sections)
+}
+
+fn parse(text: &str, storage: &[Storage]) -> Facts {
+    let (text, sections) = split(text);
+    let mut found = parse_own(text, storage);
+    let sections = sections.into_iter();
+    found.extend(sections.flat_map(|(observer, text)| (observer.facts)(text, Of::Server(storage))));
+    found
+}
+
+fn parse_own(text: &str, storage: &[Storage]) -> Facts {
     let (facts, mounts) = text.split_once("mounts\n").unwrap_or((text, ""));
     let mounts = storage::parse_mounts(mounts);
     let mut found = BTreeMap::new();
@@ -133,7 +147,6 @@ fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
             }
         }
     }
-    found.extend(drbd_facts::setup(drbd, storage));
     found
 }
 

@@ -6,9 +6,8 @@
 //! used at both ends of the window. A host that stops answering loses its data and raises a warning; the
 //! trial continues.
 //!
-//! Next: [`window`] for the sums, [`processes`] for foreign load, [`drbd`].
+//! Next: [`window`] for the sums, [`processes`] for foreign load, [`super::observer`] for what features add.
 
-mod drbd;
 mod io;
 mod processes;
 mod window;
@@ -16,19 +15,25 @@ mod window;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 pub use self::processes::Watch;
 use self::window::{Snapshot, Span, date_by_uptime, distance};
+use crate::feature;
 use crate::host::exec::ExecError;
 use crate::host::{Host, Shell};
 use pgio_results::Warning;
 use pgio_results::telemetry::HostUse;
 use pgio_results::telemetry::Track;
 
-const PRELUDE: &str = concat!(include_str!("receivers.sh"), include_str!("host/sample.sh"));
+static PRELUDE: LazyLock<String> = LazyLock::new(|| {
+    let mut all = vec![include_str!("receivers.sh"), include_str!("host/sample.sh")];
+    all.extend(feature::observers().map(|observer| observer.sampling));
+    all.push(include_str!("host/answer.sh"));
+    all.concat()
+});
 
 /// Timeout for one answer; after it the tick counts as missed.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
@@ -74,7 +79,7 @@ struct Setup {
     /// Processes of pgio: this program, the sampling shell and its sshd.
     ours: BTreeSet<i32>,
     clock: Option<Clock>,
-    drbd: drbd::Disks,
+    greeting: String,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -96,7 +101,7 @@ struct Record {
 impl Sampler {
     /// Starts sampling immediately. Fails if the host cannot run a shell.
     pub fn start(host: Arc<Host>, cadence: Duration, watch: Watch) -> Result<Sampler, ExecError> {
-        let mut shell = Shell::start(&host, PRELUDE, "answer $ask")?;
+        let mut shell = Shell::start(&host, &PRELUDE, "answer $ask")?;
         let setup = Setup::new(&host, &mut shell);
         let record = Arc::new(Mutex::new(Record::default()));
         let (marks, requests) = mpsc::channel();
@@ -180,8 +185,9 @@ impl Sampler {
             None => warnings.push(no_samples(name)),
             Some(span) => {
                 span.fill_usage(&mut usage, setup.hertz);
-                usage.drbd = drbd::device_use(&all, span, &setup.drbd);
-                warnings.extend(drbd::unreadable(name, &all, span));
+                let samples = span.samples(name, &setup.greeting, &all);
+                let observers = feature::observers();
+                warnings.extend(observers.flat_map(|o| (o.summarize)(&samples, &mut usage)));
                 warnings.extend(check_span(name, span, opened, closed, cadence));
             }
         }
@@ -229,7 +235,7 @@ impl Setup {
             hertz: number_after("hertz ").filter(|n| *n > 0).map_or(100.0, f64::from),
             ours,
             clock,
-            drbd: drbd::Disks::parse(&greeting),
+            greeting,
         }
     }
 }

@@ -125,7 +125,7 @@ impl TelemetrySources {
         }
     }
 
-    /// Current settings of the server's host, and of DRBD on its peers. They must not change during
+    /// Current settings of the server's host, and of its peers. They must not change during
     /// a trial.
     pub fn environment(&self, standbys: Standbys) -> Option<BTreeMap<String, String>> {
         let server = self.server_host()?;

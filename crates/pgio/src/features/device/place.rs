@@ -1,13 +1,12 @@
 //! The place of a device measurement: a block device, a file, or a scratch file in a directory.
 //!
 //! User data are overwritten only if the user named them as expendable: a file with content and a block
-//! device are only read unless `destroy` is given. A device is never written if it is in use, has DRBD
-//! metadata, is configured for DRBD, or has a signature whose UUID was not given.
+//! device are only read unless `destroy` is given. A device is never written if it is in use, is claimed,
+//! or has a signature whose UUID was not given.
 
 use std::path::PathBuf;
 
 use super::{DeviceError, SMALLEST_REGION};
-use crate::host::drbd;
 use crate::host::exec::{Exec, ExecError};
 use crate::host::signature::{self, BlockDevice, PathKind, Refusal};
 use pgio_results::units::human;
@@ -115,8 +114,8 @@ impl Place {
             Kind::Scratch => true,
             Kind::Device(_) | Kind::File(_) if !consent.destroy => false,
             Kind::Device(device) | Kind::File(device) => {
-                let drbd_refusal = self.refusal_by_drbd(exec, host)?;
-                if let Some(refusal) = drbd_refusal.or_else(|| device.refusal(consent.uuids)) {
+                let claimed = self.claimed(exec, host)?;
+                if let Some(refusal) = claimed.or_else(|| device.refusal(consent.uuids)) {
                     let holds = matches!(refusal, Refusal::Holds { .. });
                     let hint = if holds { consent.hint } else { "" };
                     return Err(DeviceError::Refused { refusal, hint });
@@ -131,10 +130,10 @@ impl Place {
         Ok(writes)
     }
 
-    /// Returns the refusal of a device that DRBD uses; files need no check, because DRBD uses only block devices.
-    fn refusal_by_drbd(&self, exec: &dyn Exec, host: &str) -> Result<Option<Refusal>, ExecError> {
+    /// Returns the refusal of a device that is claimed; only block devices are.
+    fn claimed(&self, exec: &dyn Exec, host: &str) -> Result<Option<Refusal>, ExecError> {
         match &self.kind {
-            Kind::Device(device) => drbd::disks::refusal(exec, host, device),
+            Kind::Device(device) => signature::claimed(exec, host, device),
             Kind::File(_) | Kind::Scratch => Ok(None),
         }
     }

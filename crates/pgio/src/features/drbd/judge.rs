@@ -11,11 +11,11 @@ use pgio_results::model::{Check, Trial};
 use pgio_results::telemetry::{DrbdState, DrbdUse, Telemetry};
 use pgio_results::units::human;
 
-use crate::host::called;
-use crate::host::drbd::{
+use super::state::{
     CONGESTED_ID, CONGESTED_REMEDY, LOST_ID, LOST_REMEDY, STANDALONE, connection_loss, is_behind,
     is_resync, samples,
 };
+use crate::host::called;
 
 pub(super) const RESYNC_ID: &str = "drbd-resync";
 
@@ -160,8 +160,8 @@ fn effect_of_condition(states: &[DrbdState], ends: &[&DrbdUse]) -> Option<&'stat
 
 #[cfg(test)]
 mod tests {
+    use super::super::state::UP_TO_DATE;
     use super::*;
-    use crate::host::drbd::UP_TO_DATE;
     use pgio_results::CheckVerdict::{self, Invalid, Warning};
     use pgio_results::telemetry::{Device, HostUse, Storage};
     use pgio_results::test_support::full_trial;

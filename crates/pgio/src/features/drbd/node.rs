@@ -7,9 +7,10 @@ use std::{fmt, thread};
 
 use pgio_results::model::Evidence;
 
+use super::show::{self, Config, Options};
+use super::state::{DrbdError, Generation, State, generation};
+use super::status;
 use crate::host::Host;
-use crate::host::drbd::show::{self, Config, Options};
-use crate::host::drbd::{DrbdError, Generation, State, generation, status};
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::{Capability, Prefix, Rights};
 use crate::host::stop::Stop;

@@ -2,12 +2,12 @@
 //! samples; with module 8.4 also readings of the buffer to the peer.
 
 use super::node::{Node, Snapshot};
-use super::step::{DISCONNECTED, RequestedState};
-use crate::host::called;
-use crate::host::drbd::{
+use super::state::{
     self, CONGESTED_ID, CONGESTED_REMEDY, CONNECTED, LOST_ID, LOST_REMEDY, STANDALONE, State,
     connection_loss, counted, samples,
 };
+use super::step::{DISCONNECTED, RequestedState};
+use crate::host::called;
 use crate::treatment::error::TreatmentError;
 use pgio_results::model::{Check, Evidence, Trial, When};
 use pgio_results::telemetry::{DrbdState, DrbdUse, Telemetry};
@@ -100,7 +100,7 @@ fn node_evidence(
     for volume in &seen.config.volumes {
         for (name, value) in &requested.options {
             let found = volume.options.get(*name).cloned().unwrap_or("none".to_owned());
-            let what = format!("{name} of /dev/{}", drbd::device(volume.minor));
+            let what = format!("{name} of /dev/{}", state::device(volume.minor));
             all.push(evidence(&what, found, value));
         }
     }
@@ -274,7 +274,7 @@ fn check_congestion(
     found: &[(&str, &DrbdUse)],
 ) -> Check {
     let behind: u64 = states(found)
-        .filter(|(_, s)| drbd::is_behind(&s.replication))
+        .filter(|(_, s)| state::is_behind(&s.replication))
         .map(|(_, s)| s.samples)
         .sum();
     if behind > 0 {

@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::node::{self, Node, Snapshot};
-use crate::host::drbd::show::Options;
-use crate::host::drbd::{self, State};
+use super::show::Options;
+use super::state::{self, State};
 use crate::host::stop::Stop;
 use crate::treatment::context::Context;
 use crate::treatment::contract::Preview;
@@ -62,7 +62,7 @@ impl Change {
             Change::Connection { .. } => format!("connection of DRBD resource {resource}"),
             Change::Protocol => format!("protocol of DRBD resource {resource}"),
             Change::DiskOption { minor, name } => {
-                format!("{name} of /dev/{} (DRBD resource {resource})", drbd::device(*minor))
+                format!("{name} of /dev/{} (DRBD resource {resource})", state::device(*minor))
             }
         }
     }

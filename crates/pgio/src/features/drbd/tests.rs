@@ -5,9 +5,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use super::show::Options;
 use super::step::{AppliedDrbdChange, DrbdStep};
 use super::*;
-use crate::host::drbd::show::Options;
 use crate::host::exec::{CommandLine, Exec, ExecError, Output};
 use crate::host::stop::Stop;
 use crate::treatment::context::Replica;

@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use super::mounts::{Mounts, evidence, in_force};
 use super::options::{self, How, Setting, changes};
 use super::tools::{BUSY_TIMEOUT, KIND, POLL, Tools, wait_for_orphans};
+use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::signature::{self, BlockDevice, PathKind, Refusal};
-use crate::host::{Host, drbd};
 use crate::treatment::context::Context;
 use crate::treatment::contract::Preview;
 use crate::treatment::error::TreatmentError;
@@ -100,7 +100,7 @@ impl NewFileSystem {
             }
             _ => return Err(refused(format!("{} is not a block device", self.device))),
         };
-        if let Some(why) = drbd::disks::refusal(host, host.name(), &device)? {
+        if let Some(why) = signature::claimed(host, host.name(), &device)? {
             return Err(refused(why.to_string()));
         }
         let confirmed: Vec<&str> = self.uuid.as_deref().into_iter().collect();

@@ -212,7 +212,7 @@ fn a_mark_lists_walreceivers_with_their_system_identifiers() {
             .current_dir(data.path())
             .spawn()
             .unwrap();
-        let mut shell = Shell::start(&Host::local(), PRELUDE, "answer $ask").unwrap();
+        let mut shell = Shell::start(&Host::local(), &PRELUDE, "answer $ask").unwrap();
         let answer = shell.ask("mark", Duration::from_secs(60)).unwrap().text;
         let line = format!("/proc/{} {line}", receiver.id());
         drop(receiver.stdin.take());

@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 
 use pgio_results::telemetry::{DeviceUse, HostUse, IoRates, ProcessIo, Track};
 
-use super::drbd;
 use super::io::{Bytes, Moved};
 use super::processes::{Processes, Watch};
+use crate::feature;
 use crate::host::clock::seconds_between;
 use crate::host::diskstats::{self, Disk, SECTOR_BYTES};
-use crate::host::drbd::{DrbdError, State, status};
 use crate::host::proc::{self, CpuTimes, Interface, Stat};
-use crate::pg::words;
+use crate::telemetry::observer::{Interval, Samples, Sections};
 
 /// Resolution of the host's uptime, in seconds.
 const UPTIME_STEP: f64 = 0.01;
@@ -61,6 +60,18 @@ impl<'a> Span<'a> {
     ) -> Option<Span<'a>> {
         let to = |moment| snapshots.iter().min_by_key(|s| distance(s.at, moment));
         Span::between(to(opened)?, to(closed)?)
+    }
+
+    /// The samples of the span for observers.
+    pub(super) fn samples<'s>(
+        &self,
+        host: &'s str,
+        greeting: &'s str,
+        all: &[&'s Snapshot],
+    ) -> Samples<'s> {
+        let inside = all.iter().filter(|s| (self.from.at..=self.to.at).contains(&s.at));
+        let inside = inside.map(|s| &s.observed).collect();
+        Samples { host, greeting, inside, seconds: self.seconds }
     }
 
     pub(super) fn fill_usage(&self, usage: &mut HostUse, hertz: f64) {
@@ -283,8 +294,8 @@ const DEVICE_QUANTITIES: &[Quantity] = &[
 ];
 
 /// Times are seconds after `opened`. Idle devices have no tracks.
-pub(super) fn tracks(host: &str, snapshots: &[Snapshot], opened: Instant) -> Vec<Track> {
-    let spans: Vec<Span<'_>> =
+pub(super) fn tracks<'a>(host: &str, snapshots: &'a [Snapshot], opened: Instant) -> Vec<Track> {
+    let spans: Vec<Span<'a>> =
         snapshots.windows(2).filter_map(|pair| Span::between(&pair[0], &pair[1])).collect();
     let at: Vec<f64> = spans.iter().map(|span| seconds_between(opened, span.to.at)).collect();
     let track = |subject: &str, name: &str, unit: &str, values: Vec<Option<f64>>| Track {
@@ -328,8 +339,13 @@ pub(super) fn tracks(host: &str, snapshots: &[Snapshot], opened: Instant) -> Vec
             }
         }
     }
-    for (device, name, unit, values) in drbd::tracks(&spans) {
-        tracks.push(track(&device, name, unit, values));
+    let interval = |span: &Span<'a>| {
+        let (from, to) = (&span.from.observed, &span.to.observed);
+        Interval { from, to, seconds: span.seconds }
+    };
+    let intervals: Vec<Interval<'_>> = spans.iter().map(interval).collect();
+    for (subject, name, unit, values) in feature::observers().flat_map(|o| (o.tracks)(&intervals)) {
+        tracks.push(track(&subject, name, unit, values));
     }
     tracks
 }
@@ -355,9 +371,8 @@ pub(super) struct Snapshot {
     /// Stall time in microseconds, by resource.
     pub(super) pressure: BTreeMap<&'static str, u64>,
     pub(super) network: BTreeMap<String, Interface>,
-    pub(super) drbd: Vec<State>,
-    /// Why DRBD's state could not be read.
-    pub(super) drbd_unreadable: Option<String>,
+    /// What observers read.
+    pub(super) observed: Sections,
     /// CPU ticks of the sampling shell, its children and its sshd.
     pub(super) sampling_ticks: u64,
     /// All processes, if this snapshot was requested by a mark.
@@ -382,11 +397,9 @@ impl Snapshot {
         let disks = diskstats::parse(take("/proc/diskstats"));
         let memory = proc::parse_meminfo(take("/proc/meminfo"));
         let network = proc::parse_net_dev(take("/proc/net/dev"));
-        let drbd = drbd_states(files.remove("/proc/drbd"), files.remove("drbd"));
-        let (drbd, drbd_unreadable) = match drbd {
-            Ok(states) => (states, None),
-            Err(error) => (Vec::new(), Some(words::sentence(&error))),
-        };
+        let sections = feature::observers().flat_map(|observer| observer.sections);
+        let observed =
+            sections.filter_map(|name| Some((*name, files.remove(name)?.to_owned()))).collect();
         let mut take = |name: &str| files.remove(name).unwrap_or("");
         let all = take("processes");
         let stat_after = proc::parse_stat(take("stat after processes"));
@@ -404,8 +417,7 @@ impl Snapshot {
             memory,
             pressure,
             network,
-            drbd,
-            drbd_unreadable,
+            observed,
             sampling_ticks: own.map(|process| process.ticks()).sum(),
             processes: (!all.is_empty())
                 .then(|| Processes::parse(all, walreceivers, schedstats).with_io(ios)),
@@ -414,15 +426,6 @@ impl Snapshot {
 
     pub(super) fn with_error(self, error: Duration) -> Snapshot {
         Snapshot { error, ..self }
-    }
-}
-
-/// States from /proc/drbd (module 8.4) or from drbdsetup's JSON (module 9).
-fn drbd_states(proc_drbd: Option<&str>, json: Option<&str>) -> Result<Vec<State>, DrbdError> {
-    match (proc_drbd, json) {
-        (_, Some(json)) => status::parse_status(json),
-        (Some(text), None) => status::parse_proc(text),
-        (None, None) => Ok(Vec::new()),
     }
 }
 
@@ -460,15 +463,6 @@ mod tests {
         let snapshot = Snapshot::parse(text, Instant::now()).unwrap();
         assert_eq!((snapshot.stat.cores, snapshot.sampling_ticks), (1, 26));
         assert!(snapshot.processes.is_none() && snapshot.pressure.is_empty());
-    }
-
-    #[test]
-    fn without_drbd_there_are_no_states() {
-        let version = Some("version: 9.2.1 (api:2/proto:86-122)\n");
-        for (text, json) in [(None, None), (version, None), (version, Some("[\n]\n"))] {
-            assert!(drbd_states(text, json).unwrap().is_empty());
-        }
-        assert!(drbd_states(version, Some("")).is_err(), "drbdsetup printed nothing");
     }
 
     #[test]

@@ -7,13 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::host::drbd::device;
-use crate::host::drbd::show::{self, Config, Connection};
+use super::show::{self, Config, Connection};
+use super::state::device;
+use crate::telemetry::observer::{Facts, Of};
 use pgio_results::change::fact;
-use pgio_results::telemetry::Storage;
-
-/// The line that precedes the DRBD part of the script's output.
-pub(super) const HEADER: &str = "==> drbd <==\n";
 
 const MODULE: &str = "module ";
 const MODULE_NAME: &str = "drbd.module";
@@ -21,32 +18,24 @@ const PROTOCOL: &str = "protocol";
 /// Protocol that the kernel uses if the configuration names none.
 const DEFAULT_PROTOCOL: &str = "C";
 
-/// Empty if the server's files are not on DRBD or its configuration cannot be read.
-pub(super) fn setup(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
-    let holds_server_files = |minor: u32| {
-        let devices = storage.iter().flat_map(|area| &area.devices);
-        devices.map(|d| d.name.as_str()).any(|name| name == device(minor))
-    };
-    facts(text, |config| config.volumes.iter().any(|volume| holds_server_files(volume.minor)))
+/// Of a peer, only the resources that were found on the server's host. Empty if the server's files are not on DRBD or its
+/// configuration cannot be read.
+pub(super) fn read(text: &str, of: Of<'_>) -> Facts {
+    facts(text, |config| match of {
+        Of::Server(storage) => {
+            let devices = storage.iter().flat_map(|area| &area.devices);
+            let names: Vec<&str> = devices.map(|d| d.name.as_str()).collect();
+            config.volumes.iter().any(|volume| names.contains(&device(volume.minor).as_str()))
+        }
+        Of::Peer(found) => found.contains_key(&fact::drbd_protocol(&config.resource)),
+    })
 }
 
-/// The same facts of a peer for the resources that [`setup`] found, each name prefixed with the
-/// host's.
-pub(super) fn peer_facts(
-    text: &str,
-    host: &str,
-    found: &BTreeMap<String, String>,
-) -> BTreeMap<String, String> {
-    let is_known = |config: &Config| found.contains_key(&fact::drbd_protocol(&config.resource));
-    let facts = facts(text, is_known).into_iter();
-    facts.map(|(name, value)| (fact::on_host(host, &name), value)).collect()
-}
-
-pub(super) fn is_present(found: &BTreeMap<String, String>) -> bool {
+pub(super) fn is_present(found: &Facts) -> bool {
     found.contains_key(MODULE_NAME)
 }
 
-fn facts(text: &str, is_relevant: impl Fn(&Config) -> bool) -> BTreeMap<String, String> {
+fn facts(text: &str, is_relevant: impl Fn(&Config) -> bool) -> Facts {
     let mut found = BTreeMap::new();
     let (module, config) = match text.strip_prefix(MODULE).and_then(|rest| rest.split_once('\n')) {
         Some((module, config)) => (Some(module), config),
@@ -100,7 +89,7 @@ fn joined(all: impl Iterator<Item = String>, none: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pgio_results::telemetry::Device;
+    use pgio_results::telemetry::{Device, Storage};
 
     fn on(device: &str) -> Vec<Storage> {
         let devices = vec![Device { name: device.to_owned(), ..Device::default() }];
@@ -109,7 +98,7 @@ mod tests {
 
     fn facts_on_drbd0(text: &str) -> Vec<String> {
         let text = format!("module 8.4.11\n{text}");
-        setup(&text, &on("drbd0"))
+        read(&text, Of::Server(&on("drbd0")))
             .into_iter()
             .map(|(name, value)| format!("{name} = {value}"))
             .collect()
@@ -130,7 +119,7 @@ mod tests {
                 "drbd.protocol.pgio = A",
             ]
         );
-        assert_eq!(setup(text, &on("sdb")), BTreeMap::new());
+        assert_eq!(read(text, Of::Server(&on("sdb"))), BTreeMap::new());
     }
 
     #[test]
@@ -149,20 +138,17 @@ mod tests {
         let text = "resource pgio { _this_host { volume 0 { device minor 5; disk { al-extents 7; } } } }\n\
             resource other { _this_host { volume 0 { device minor 0; } } }";
         let found = BTreeMap::from([(fact::drbd_protocol("pgio"), "C".to_owned())]);
-        let peer = peer_facts(&format!("module 8.4.11\n{text}"), "db2", &found);
+        let peer = read(&format!("module 8.4.11\n{text}"), Of::Peer(&found));
         let names: Vec<&str> = peer.keys().map(String::as_str).collect();
-        assert_eq!(
-            names,
-            ["db2.drbd.module", "db2.drbd.pgio.al-extents", "db2.drbd.protocol.pgio"]
-        );
-        assert!(peer_facts(text, "db2", &BTreeMap::new()).is_empty());
+        assert_eq!(names, ["drbd.module", "drbd.pgio.al-extents", "drbd.protocol.pgio"]);
+        assert!(read(text, Of::Peer(&BTreeMap::new())).is_empty());
     }
 
     /// Real output of module 8.4, filtered by the script.
     #[test]
     fn the_script_removes_only_defaults() {
-        let output = include_str!("../host/drbd/fixtures/8.4/connected-a.primary.show-defaults");
-        let script = crate::telemetry::environment::SCRIPT;
+        let output = include_str!("fixtures/8.4/connected-a.primary.show-defaults");
+        let script = include_str!("environment.sh");
         let (_, filter) = script.split_once("sed -E \\\n").unwrap();
         let filter = filter.trim_start().strip_prefix('\'').unwrap().split_once('\'').unwrap().0;
         let file = tempfile::NamedTempFile::new().unwrap();

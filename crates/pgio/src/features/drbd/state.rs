@@ -2,57 +2,52 @@
 //!
 //! | | module 9 | module 8.4 |
 //! |---|---|---|
-//! | state, [`status`] | `drbdsetup status --json --statistics` | `drbdsetup events2 --now --statistics` |
+//! | state, [`super::status`] | `drbdsetup status --json --statistics` | `drbdsetup events2 --now --statistics` |
 //! | state, cheaper | the same | /proc/drbd, without names |
-//! | configuration, [`show`] | `drbdsetup show --json --show-defaults` | `drbdsetup show --show-defaults` |
+//! | configuration, [`super::show`] | `drbdsetup show --json --show-defaults` | `drbdsetup show --show-defaults` |
 //!
 //! The parsers ignore unknown fields, because fields differ between versions; a missing required
-//! field is an error that names it. This module starts no program; `features::drbd` and
-//! `telemetry::host` do.
-
-pub mod disks;
-pub mod show;
-pub mod status;
+//! field is an error that names it. Next: [`super::node`], which runs these commands, and [`super::observer`].
 
 use pgio_results::telemetry::DrbdState;
 
 /// The state of one volume of a resource and of its connection to one peer, as seen by one node. State
 /// names are `drbdsetup`'s for every source.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct State {
+pub(super) struct State {
     /// Absent in /proc/drbd.
-    pub resource: Option<String>,
+    pub(super) resource: Option<String>,
     /// The device is /dev/drbdMINOR.
-    pub minor: u32,
-    pub role: String,
-    pub peer_role: String,
+    pub(super) minor: u32,
+    pub(super) role: String,
+    pub(super) peer_role: String,
     /// `StandAlone`, `Connecting`, `Connected` or a transitional state.
-    pub connection: String,
+    pub(super) connection: String,
     /// `Off`, `Established`, `SyncSource`, `Ahead` and others.
-    pub replication: String,
-    pub disk: String,
-    pub peer_disk: String,
+    pub(super) replication: String,
+    pub(super) disk: String,
+    pub(super) peer_disk: String,
     /// `A`, `B` or `C`; present only if the source reports it.
-    pub protocol: Option<String>,
+    pub(super) protocol: Option<String>,
     /// Whether I/O is suspended.
-    pub suspended: bool,
+    pub(super) suspended: bool,
     /// Whether the send buffer to the peer is full; absent in /proc/drbd.
-    pub congested: Option<bool>,
+    pub(super) congested: Option<bool>,
     /// Counters since the device or the connection was established.
-    pub sent_kib: u64,
-    pub received_kib: u64,
-    pub al_writes: u64,
+    pub(super) sent_kib: u64,
+    pub(super) received_kib: u64,
+    pub(super) al_writes: u64,
     /// Requests sent to the peer and not yet acknowledged.
-    pub pending: u64,
+    pub(super) pending: u64,
     /// Requests received from the peer and not yet acknowledged.
-    pub unacked: u64,
-    pub out_of_sync_kib: u64,
-    pub percent_in_sync: Option<f64>,
+    pub(super) unacked: u64,
+    pub(super) out_of_sync_kib: u64,
+    pub(super) percent_in_sync: Option<f64>,
 }
 
 impl State {
     /// The state without any information about a peer.
-    fn without_peer() -> State {
+    pub(super) fn without_peer() -> State {
         State {
             peer_role: UNKNOWN_ROLE.to_owned(),
             connection: STANDALONE.to_owned(),
@@ -62,21 +57,17 @@ impl State {
         }
     }
 
-    pub fn is_primary(&self) -> bool {
-        self.role == "Primary"
-    }
-
-    pub fn is_connected(&self) -> bool {
+    pub(super) fn is_connected(&self) -> bool {
         self.connection == CONNECTED
     }
 
     /// Returns whether the node is neither connected nor connecting.
-    pub fn is_standalone(&self) -> bool {
+    pub(super) fn is_standalone(&self) -> bool {
         self.connection == STANDALONE
     }
 
     /// Returns whether both disks have the same data and no resync or similar work is in progress.
-    pub fn is_in_sync(&self) -> bool {
+    pub(super) fn is_in_sync(&self) -> bool {
         self.is_connected()
             && self.replication == ESTABLISHED
             && self.disk == UP_TO_DATE
@@ -85,7 +76,7 @@ impl State {
     }
 
     /// Returns `Connected/Established`, or only the connection state if there is no connection.
-    pub fn link(&self) -> String {
+    pub(super) fn link(&self) -> String {
         if self.is_connected() {
             format!("{}/{}", self.connection, self.replication)
         } else {
@@ -94,43 +85,43 @@ impl State {
     }
 
     /// Returns the disk states of this node and of the peer: `UpToDate/UpToDate`.
-    pub fn disks(&self) -> String {
+    pub(super) fn disks(&self) -> String {
         format!("{}/{}", self.disk, self.peer_disk)
     }
 }
 
 /// Returns the kernel's name of a device.
-pub fn device(minor: u32) -> String {
+pub(super) fn device(minor: u32) -> String {
     format!("drbd{minor}")
 }
 
 /// Returns whether a resync or an online verification is running or about to start.
-pub fn is_resync(replication: &str) -> bool {
+pub(super) fn is_resync(replication: &str) -> bool {
     let prefixes = ["StartingSync", "WFBitMap", "WFSyncUUID", "Sync", "PausedSync", "Verify"];
     prefixes.iter().any(|prefix| replication.starts_with(prefix))
 }
 
 /// Returns whether replication is paused on purpose, which on-congestion allows.
-pub fn is_behind(replication: &str) -> bool {
+pub(super) fn is_behind(replication: &str) -> bool {
     matches!(replication, "Ahead" | "Behind")
 }
 
-pub const STANDALONE: &str = "StandAlone";
-pub const CONNECTED: &str = "Connected";
-const ESTABLISHED: &str = "Established";
-pub const UP_TO_DATE: &str = "UpToDate";
+pub(super) const STANDALONE: &str = "StandAlone";
+pub(super) const CONNECTED: &str = "Connected";
+pub(super) const ESTABLISHED: &str = "Established";
+pub(super) const UP_TO_DATE: &str = "UpToDate";
 const UNKNOWN_ROLE: &str = "Unknown";
 
 /// The generation of the kernel module, which determines the output formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Generation {
+pub(super) enum Generation {
     /// Module 8.4.
     V84,
     V9,
 }
 
 /// Parses the generation from /proc/drbd, which both modules have.
-pub fn generation(proc_drbd: &str) -> Result<Generation, DrbdError> {
+pub(super) fn generation(proc_drbd: &str) -> Result<Generation, DrbdError> {
     let version = proc_drbd.lines().find_map(|line| line.strip_prefix("version:"));
     let version = version.and_then(|v| v.split_whitespace().next()).unwrap_or_default();
     match version.split('.').collect::<Vec<_>>().as_slice() {
@@ -141,7 +132,7 @@ pub fn generation(proc_drbd: &str) -> Result<Generation, DrbdError> {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum DrbdError {
+pub(super) enum DrbdError {
     #[error("DRBD kernel module version `{0}` is not supported; pgio supports 8.4 and 9")]
     Version(String),
     #[error("cannot parse the output of `{from}`")]
@@ -153,20 +144,21 @@ pub enum DrbdError {
 }
 
 impl DrbdError {
-    fn missing(from: &'static str, field: &'static str, of: &str) -> DrbdError {
+    pub(super) fn missing(from: &'static str, field: &'static str, of: &str) -> DrbdError {
         let object = if of.is_empty() { String::new() } else { format!(" of {of}") };
         DrbdError::Missing { from, field, object }
     }
 }
 
-pub const LOST_ID: &str = "drbd-connection-lost";
-pub const LOST_REMEDY: &str = "check the kernel log of both hosts and the network between them";
-pub const CONGESTED_ID: &str = "drbd-congested";
-pub const CONGESTED_REMEDY: &str =
+pub(super) const LOST_ID: &str = "drbd-connection-lost";
+pub(super) const LOST_REMEDY: &str =
+    "check the kernel log of both hosts and the network between them";
+pub(super) const CONGESTED_ID: &str = "drbd-congested";
+pub(super) const CONGESTED_REMEDY: &str =
     "offer a lower rate than the link can carry, or increase sndbuf-size";
 
 /// Describes a state in which writes do not reach the peer; `None` for a healthy one.
-pub fn connection_loss(state: &DrbdState) -> Option<String> {
+pub(super) fn connection_loss(state: &DrbdState) -> Option<String> {
     if state.connection != CONNECTED {
         Some(state.connection.clone())
     } else if [&state.disk, &state.peer_disk].iter().any(|disk| *disk != UP_TO_DATE) {
@@ -176,30 +168,31 @@ pub fn connection_loss(state: &DrbdState) -> Option<String> {
     }
 }
 
-pub fn samples(n: u64) -> String {
+pub(super) fn samples(n: u64) -> String {
     counted(n, "sample")
 }
 
-pub fn counted(n: u64, what: &str) -> String {
+pub(super) fn counted(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::show::Config;
     use super::*;
+    use crate::features::drbd::show::{self, Config};
+    use crate::features::drbd::status;
 
     /// Written by hand from the documentation: see the README in fixtures/9.
     macro_rules! nine {
         ($file:literal) => {
-            include_str!(concat!("drbd/fixtures/9/", $file))
+            include_str!(concat!("fixtures/9/", $file))
         };
     }
 
     /// Recorded from two real nodes.
     macro_rules! eight {
         ($($part:literal),+) => {
-            include_str!(concat!("drbd/fixtures/8.4/", $($part),+))
+            include_str!(concat!("fixtures/8.4/", $($part),+))
         };
     }
 
@@ -299,7 +292,7 @@ mod tests {
         let [state] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!(state.resource.as_deref(), Some("pgio"));
         assert_eq!((state.minor, device(state.minor).as_str()), (7, "drbd7"));
-        assert!(state.is_primary() && state.is_connected() && state.is_in_sync());
+        assert!(state.role == "Primary" && state.is_connected() && state.is_in_sync());
         assert_eq!(
             (state.link().as_str(), state.disks().as_str()),
             ("Connected/Established", "UpToDate/UpToDate")

@@ -1,15 +1,33 @@
 //! Summarizes DRBD from a host's samples: states as observed, counters as rates. Pure.
 //!
 //! Counters of a device are summed over its peers; states are kept per peer. The counters of a
-//! re-established connection start at 0; such a span has no rate. Next: `host::drbd` for the
-//! parsing.
+//! re-established connection start at 0; such a span has no rate. Next: [`super::status`] for the parsing,
+//! [`super::facts`] for the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::window::{Snapshot, Span};
-use crate::host::drbd::device;
+use super::facts;
+use super::state::{DrbdError, State, device};
+use super::status;
+use crate::pg::words;
+use crate::telemetry::observer::{Interval, Observer, Samples, Sections, Values};
 use pgio_results::Warning;
-use pgio_results::telemetry::{DrbdState, DrbdUse};
+use pgio_results::telemetry::{DrbdState, DrbdUse, HostUse};
+
+pub(super) const OBSERVER: Observer = Observer {
+    name: "drbd",
+    sampling: include_str!("sample.sh"),
+    sections: &[PROC, STATUS],
+    summarize,
+    tracks,
+    environment: include_str!("environment.sh"),
+    facts: facts::read,
+    asks_peers: facts::is_present,
+};
+
+const PROC: &str = "/proc/drbd";
+/// Printed with module 9 alone.
+const STATUS: &str = "drbd";
 
 const KIB: f64 = 1024.0;
 
@@ -29,45 +47,53 @@ impl Disks {
     }
 }
 
-/// Use of each DRBD device, by the kernel's name.
-pub(super) fn device_use(
-    all: &[&Snapshot],
-    span: Span<'_>,
-    disks: &Disks,
-) -> BTreeMap<String, DrbdUse> {
-    let inside: Vec<&Snapshot> =
-        all.iter().copied().filter(|s| (span.from.at..=span.to.at).contains(&s.at)).collect();
-    let minors: BTreeSet<u32> =
-        inside.iter().flat_map(|s| &s.drbd).map(|state| state.minor).collect();
-    minors
-        .into_iter()
-        .map(|minor| (device(minor), summarize(minor, &inside, span, disks)))
-        .collect()
+/// States from /proc/drbd (module 8.4) or from drbdsetup's JSON (module 9).
+fn states(sample: &Sections) -> Result<Vec<State>, DrbdError> {
+    match (sample.get(PROC), sample.get(STATUS)) {
+        (_, Some(json)) => status::parse_status(json),
+        (Some(text), None) => status::parse_proc(text),
+        (None, None) => Ok(Vec::new()),
+    }
 }
 
-/// Warns if the state of DRBD could not be read at some moments of the window, so that nothing is known of them.
-pub(super) fn unreadable(host: &str, all: &[&Snapshot], span: Span<'_>) -> Option<Warning> {
-    let inside: Vec<&&Snapshot> =
-        all.iter().filter(|s| (span.from.at..=span.to.at).contains(&s.at)).collect();
-    let reasons: Vec<&String> = inside.iter().filter_map(|s| s.drbd_unreadable.as_ref()).collect();
+/// Adds the use of each DRBD device, by the kernel's name. Warns if its state could not be read at some moments of the
+/// window, so that nothing is known of them.
+fn summarize(samples: &Samples<'_>, usage: &mut HostUse) -> Vec<Warning> {
+    let disks = Disks::parse(samples.greeting);
+    let mut reasons = Vec::new();
+    let inside = samples.inside.iter().map(|sample| {
+        states(sample).unwrap_or_else(|error| {
+            reasons.push(words::sentence(&error));
+            Vec::new()
+        })
+    });
+    let inside: Vec<Vec<State>> = inside.collect();
+    let minors: BTreeSet<u32> = inside.iter().flatten().map(|state| state.minor).collect();
+    let devices = minors.into_iter();
+    usage.drbd = devices
+        .map(|minor| (device(minor), device_use(minor, &inside, samples.seconds, &disks)))
+        .collect();
     let what = format!(
-        "the state of DRBD on host {host} could not be read in {} of {} samples",
+        "the state of DRBD on host {} could not be read in {} of {} samples",
+        samples.host,
         reasons.len(),
         inside.len()
     );
     let remedy = "run pgio as root there, and install drbd-utils that match the kernel module";
-    reasons.first().map(|why| Warning::new(what, (*why).clone(), remedy))
+    let why = reasons.into_iter().next();
+    why.map(|why| Warning::new(what, why, remedy)).into_iter().collect()
 }
 
-fn summarize(minor: u32, inside: &[&Snapshot], span: Span<'_>, disks: &Disks) -> DrbdUse {
+fn device_use(minor: u32, inside: &[Vec<State>], seconds: f64, disks: &Disks) -> DrbdUse {
     let moments: Vec<Moment> = inside.iter().filter_map(|s| Moment::new(s, minor)).collect();
     let mean = |of: fn(&Moment) -> u64| {
         moments.iter().map(|m| of(m) as f64).sum::<f64>() / moments.len().max(1) as f64
     };
     let max = |of: fn(&Moment) -> u64| moments.iter().map(of).max().unwrap_or_default();
-    let state = inside.iter().flat_map(|s| &s.drbd).find(|s| s.minor == minor);
+    let state = inside.iter().flatten().find(|s| s.minor == minor);
     let disk = disks.0.get(&minor);
-    let rates = Rates::new(span, minor);
+    let ends = inside.first().zip(inside.last());
+    let rates = ends.map_or_else(Rates::default, |(from, to)| Rates::new(from, to, seconds, minor));
     DrbdUse {
         resource: state.and_then(|s| s.resource.clone()).or_else(|| disk.map(|d| d.1.clone())),
         backing: disk.map(|d| d.0.clone()),
@@ -100,9 +126,9 @@ fn count_reconnects(moments: &[Moment]) -> u64 {
     moments.windows(2).filter(reconnected).count() as u64
 }
 
-fn distinct_states(inside: &[&Snapshot], minor: u32) -> Vec<DrbdState> {
+fn distinct_states(inside: &[Vec<State>], minor: u32) -> Vec<DrbdState> {
     let mut seen: Vec<DrbdState> = Vec::new();
-    for s in inside.iter().flat_map(|s| &s.drbd).filter(|s| s.minor == minor) {
+    for s in inside.iter().flatten().filter(|s| s.minor == minor) {
         let state = DrbdState {
             role: s.role.clone(),
             peer_role: s.peer_role.clone(),
@@ -137,8 +163,8 @@ struct Moment {
 }
 
 impl Moment {
-    fn new(snapshot: &Snapshot, minor: u32) -> Option<Moment> {
-        let mut states = snapshot.drbd.iter().filter(|s| s.minor == minor).peekable();
+    fn new(states: &[State], minor: u32) -> Option<Moment> {
+        let mut states = states.iter().filter(|s| s.minor == minor).peekable();
         states.peek()?;
         Some(states.fold(Moment::default(), |sum, s| Moment {
             sent_kib: sum.sent_kib + s.sent_kib,
@@ -160,10 +186,10 @@ struct Rates {
 }
 
 impl Rates {
-    fn new(span: Span<'_>, minor: u32) -> Rates {
-        let both = Moment::new(span.from, minor).zip(Moment::new(span.to, minor));
+    fn new(from: &[State], to: &[State], seconds: f64, minor: u32) -> Rates {
+        let both = Moment::new(from, minor).zip(Moment::new(to, minor));
         let Some((from, to)) = both else { return Rates::default() };
-        let rate = |from: u64, to: u64| Some(to.checked_sub(from)? as f64 / span.seconds);
+        let rate = |from: u64, to: u64| Some(to.checked_sub(from)? as f64 / seconds);
         Rates {
             sent: rate(from.sent_kib, to.sent_kib).map(|kib| kib * KIB),
             received: rate(from.received_kib, to.received_kib).map(|kib| kib * KIB),
@@ -172,8 +198,6 @@ impl Rates {
     }
 }
 
-/// Device, name, unit and one value per span.
-type Values = (String, &'static str, &'static str, Vec<Option<f64>>);
 type Quantity = (&'static str, &'static str, fn(&Rates, Moment) -> Option<f64>);
 
 const QUANTITIES: &[Quantity] = &[
@@ -185,15 +209,19 @@ const QUANTITIES: &[Quantity] = &[
     ("drbd_out_of_sync_bytes", "bytes", |_, m| Some(m.out_of_sync_kib as f64 * KIB)),
 ];
 
-pub(super) fn tracks(spans: &[Span<'_>]) -> Vec<Values> {
+fn tracks(intervals: &[Interval<'_>]) -> Vec<Values> {
+    let read = |sample| states(sample).unwrap_or_default();
+    let each = intervals.iter().map(|i| (read(i.from), read(i.to), i.seconds));
+    let each: Vec<(Vec<State>, Vec<State>, f64)> = each.collect();
     let minors: BTreeSet<u32> =
-        spans.iter().flat_map(|span| &span.to.drbd).map(|state| state.minor).collect();
+        each.iter().flat_map(|(_, to, _)| to).map(|state| state.minor).collect();
     let mut all = Vec::new();
     for minor in minors {
         for (name, unit, take) in QUANTITIES {
-            let value =
-                |span: &Span<'_>| take(&Rates::new(*span, minor), Moment::new(span.to, minor)?);
-            all.push((device(minor), *name, *unit, spans.iter().map(value).collect()));
+            let values = each.iter().map(|(from, to, seconds)| {
+                take(&Rates::new(from, to, *seconds, minor), Moment::new(to, minor)?)
+            });
+            all.push((device(minor), *name, *unit, values.collect()));
         }
     }
     all
@@ -201,16 +229,21 @@ pub(super) fn tracks(spans: &[Span<'_>]) -> Vec<Values> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use super::*;
 
-    fn snapshot(start: Instant, second: u64, drbd: &str) -> Snapshot {
-        let text = format!(
-            "==> /proc/stat <==\ncpu  1 2 3 4 5 6 7 8\ncpu0 1 2 3 4 5 6 7 8\n\
-             ==> /proc/drbd <==\nversion: 8.4.11 (api:1/proto:86-101)\n{drbd}\n"
-        );
-        Snapshot::parse(&text, start + Duration::from_secs(second)).unwrap()
+    fn sample(drbd: &str) -> Sections {
+        let text = format!("version: 8.4.11 (api:1/proto:86-101)\n{drbd}\n");
+        [(PROC, text)].into()
+    }
+
+    /// A second lies between two samples.
+    fn summarized(greeting: &str, all: &[Sections]) -> (HostUse, Vec<Warning>) {
+        let inside: Vec<&Sections> = all.iter().collect();
+        let seconds = (all.len() - 1) as f64;
+        let mut usage = HostUse::default();
+        let samples = Samples { host: "db1", greeting, inside, seconds };
+        let warnings = summarize(&samples, &mut usage);
+        (usage, warnings)
     }
 
     fn shown(word: &str, counters: &str) -> String {
@@ -219,43 +252,36 @@ mod tests {
 
     #[test]
     fn an_unreadable_state_is_reported_and_an_absent_one_is_not() {
-        let start = Instant::now();
-        let stat = "==> /proc/stat <==\ncpu  1 2 3 4 5 6 7 8\ncpu0 1 2 3 4 5 6 7 8\n";
-        let at = |second, rest: &str| {
-            let at = start + Duration::from_secs(second);
-            Snapshot::parse(&format!("{stat}{rest}"), at).unwrap()
+        let nine = |json: &str| -> Sections {
+            [(PROC, "version: 9.1.4\n".to_owned()), (STATUS, json.to_owned())].into()
         };
-        let nine = "==> /proc/drbd <==\nversion: 9.1.4\n==> drbd <==\n";
         let nan = shown("SyncSource", "ns:0 nr:0 al:0 pe:0 ua:0 oos:nan");
-        let all = [
-            at(0, &format!("{nine}[\n]\n")),
-            at(1, nine),
-            at(2, &format!("{nine}[{{\"name\"")),
-            snapshot(start, 3, &nan),
-            at(4, ""),
-        ];
-        let all: Vec<&Snapshot> = all.iter().collect();
-        let warned = |from: usize, to: usize| {
-            unreadable("db1", &all, Span::between(all[from], all[to]).unwrap())
-        };
-        assert!(warned(0, 4).unwrap().what.contains("in 3 of 5 samples"));
-        assert!(unreadable("db1", &all[4..], Span::between(all[0], all[4]).unwrap()).is_none());
+        let all = [nine("[\n]\n"), nine(""), nine("[{\"name\""), sample(&nan), Sections::new()];
+        let (usage, warnings) = summarized("", &all);
+        assert!(warnings[0].what.contains("in 3 of 5 samples") && warnings.len() == 1);
+        assert!(usage.drbd.is_empty());
+        assert_eq!(summarized("", &all[4..]).1, []);
+    }
+
+    #[test]
+    fn without_drbd_there_are_no_states() {
+        let version = Some("version: 9.2.1 (api:2/proto:86-122)\n");
+        for (text, json) in [(None, None), (version, None), (version, Some("[\n]\n"))] {
+            let sections = [(PROC, text), (STATUS, json)].into_iter();
+            let sections = sections.filter_map(|(name, text)| Some((name, text?.to_owned())));
+            assert!(states(&sections.collect()).unwrap().is_empty());
+        }
     }
 
     #[test]
     fn rates_states_and_disks_of_a_window() {
-        let start = Instant::now();
         let all = [
-            snapshot(start, 0, &shown("SyncSource", "ns:0 nr:0 al:0 pe:90 ua:0 oos:64")),
-            snapshot(start, 1, &shown("Connected", "ns:100 nr:7 al:10 pe:2 ua:1 oos:0")),
-            snapshot(start, 2, &shown("Connected", "ns:150 nr:7 al:15 pe:4 ua:0 oos:0")),
-            snapshot(start, 3, &shown("Ahead", "ns:300 nr:7 al:30 pe:0 ua:5 oos:8")),
+            sample(&shown("Connected", "ns:100 nr:7 al:10 pe:2 ua:1 oos:0")),
+            sample(&shown("Connected", "ns:150 nr:7 al:15 pe:4 ua:0 oos:0")),
+            sample(&shown("Ahead", "ns:300 nr:7 al:30 pe:0 ua:5 oos:8")),
         ];
-        let all: Vec<&Snapshot> = all.iter().collect();
-        let span = Span::between(all[1], all[3]).unwrap();
-        let disks = Disks::parse("self 1\ndrbd 1 sdb1 mail server\ndrbd x\n");
-        let devices = device_use(&all, span, &disks);
-        let usage = &devices["drbd1"];
+        let (usage, _) = summarized("self 1\ndrbd 1 sdb1 mail server\ndrbd x\n", &all);
+        let usage = &usage.drbd["drbd1"];
         assert_eq!(usage.resource.as_deref(), Some("mail server"));
         assert_eq!(usage.backing.as_deref(), Some("sdb1"));
         assert_eq!(usage.sent_bytes_per_second, Some(100.0 * KIB));
@@ -266,26 +292,22 @@ mod tests {
         assert_eq!((usage.out_of_sync_bytes_before, usage.out_of_sync_bytes_after), (0, 8192));
         let states: Vec<_> =
             usage.states.iter().map(|s| (s.replication.as_str(), s.samples)).collect();
-        assert_eq!(
-            states,
-            [("Established", 2), ("Ahead", 1)],
-            "the resync happened before the window"
-        );
+        assert_eq!(states, [("Established", 2), ("Ahead", 1)]);
         assert_eq!(usage.states[0].protocol.as_deref(), Some("A"));
     }
 
     #[test]
     fn a_re_established_connection_has_no_rate() {
-        let start = Instant::now();
-        let from = snapshot(start, 0, &shown("Connected", "ns:900 nr:0 al:1 oos:0"));
-        let to = snapshot(start, 1, &shown("Connected", "ns:3 nr:0 al:2 oos:0"));
-        let span = Span::between(&from, &to).unwrap();
-        let devices = device_use(&[&from, &to], span, &Disks::default());
+        let all = [
+            sample(&shown("Connected", "ns:900 nr:0 al:1 oos:0")),
+            sample(&shown("Connected", "ns:3 nr:0 al:2 oos:0")),
+        ];
+        let devices = summarized("", &all).0.drbd;
         assert_eq!(devices["drbd1"].sent_bytes_per_second, None);
         assert_eq!(devices["drbd1"].al_writes_per_second, Some(1.0));
         assert_eq!(devices["drbd1"].backing, None);
         assert_eq!(devices["drbd1"].connected_anew, 1);
-        let tracks = tracks(&[span]);
+        let tracks = tracks(&[Interval { from: &all[0], to: &all[1], seconds: 1.0 }]);
         let value = |name: &str| tracks.iter().find(|t| t.1 == name).unwrap().3[0];
         assert_eq!(value("drbd_sent_bytes_per_second"), None);
         assert_eq!(value("drbd_al_writes_per_second"), Some(1.0));
@@ -294,15 +316,9 @@ mod tests {
 
     #[test]
     fn a_reconnect_between_two_samples_is_counted() {
-        let start = Instant::now();
         let reconnects = |sent: &[u64]| {
-            let snapshots: Vec<Snapshot> = (0..)
-                .zip(sent)
-                .map(|(at, sent)| snapshot(start, at, &shown("Connected", &format!("ns:{sent}"))))
-                .collect();
-            let all: Vec<&Snapshot> = snapshots.iter().collect();
-            let span = Span::between(all[0], all[all.len() - 1]).unwrap();
-            device_use(&all, span, &Disks::default())["drbd1"].connected_anew
+            let samples = sent.iter().map(|n| sample(&shown("Connected", &format!("ns:{n}"))));
+            summarized("", &samples.collect::<Vec<_>>()).0.drbd["drbd1"].connected_anew
         };
         assert_eq!(reconnects(&[100, 200, 300]), 0);
         assert_eq!(reconnects(&[100, 20, 300]), 1, "the counter ends above its start");
@@ -313,15 +329,9 @@ mod tests {
 
     #[test]
     fn counters_of_peers_are_summed() {
-        let json = include_str!("../../host/drbd/fixtures/9/status-three-nodes.json");
-        let text = format!(
-            "==> /proc/stat <==\ncpu  1 2 3 4 5 6 7 8\ncpu0 1 2 3 4 5 6 7 8\n==> drbd <==\n{json}"
-        );
-        let start = Instant::now();
-        let from = Snapshot::parse(&text, start).unwrap();
-        let to = Snapshot::parse(&text, start + Duration::from_secs(1)).unwrap();
-        let devices =
-            device_use(&[&from, &to], Span::between(&from, &to).unwrap(), &Disks::default());
+        let json = include_str!("fixtures/9/status-three-nodes.json");
+        let sample = Sections::from([(STATUS, json.to_owned())]);
+        let devices = summarized("", &[sample.clone(), sample]).0.drbd;
         assert_eq!(devices.keys().collect::<Vec<_>>(), ["drbd7", "drbd8"]);
         let usage = &devices["drbd7"];
         assert_eq!(usage.resource.as_deref(), Some("pgio"));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::DrbdError;
+use super::state::DrbdError;
 use crate::host::json;
 
 const FROM: &str = "drbdsetup show --show-defaults";
@@ -16,48 +16,48 @@ const FROM: &str = "drbdsetup show --show-defaults";
 /// Must never be kept, shown or stored.
 const SECRET: &str = "shared-secret";
 
-pub type Options = BTreeMap<String, String>;
+pub(super) type Options = BTreeMap<String, String>;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Config {
-    pub resource: String,
-    pub options: Options,
-    pub volumes: Vec<Volume>,
+pub(super) struct Config {
+    pub(super) resource: String,
+    pub(super) options: Options,
+    pub(super) volumes: Vec<Volume>,
     /// With module 8.4, empty without a connection: the options exist only with it.
-    pub connections: Vec<Connection>,
+    pub(super) connections: Vec<Connection>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Volume {
-    pub minor: u32,
+pub(super) struct Volume {
+    pub(super) minor: u32,
     /// A path in /dev; absent if the volume has no disk on this node.
-    pub backing: Option<String>,
-    pub options: Options,
+    pub(super) backing: Option<String>,
+    pub(super) options: Options,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Connection {
+pub(super) struct Connection {
     /// The peer's node id; module 9 only.
-    pub node_id: Option<u32>,
-    pub options: Options,
+    pub(super) node_id: Option<u32>,
+    pub(super) options: Options,
 }
 
 impl Config {
     /// Returns the quorum without which a node does no I/O: `majority`, `all` or a number of nodes. None if it is off,
     /// and with module 8.4, which has none.
-    pub fn quorum(&self) -> Option<&str> {
+    pub(super) fn quorum(&self) -> Option<&str> {
         self.options.get("quorum").map(String::as_str).filter(|quorum| *quorum != "off")
     }
 
     /// Returns the protocol if all connections have the same.
-    pub fn protocol(&self) -> Option<&str> {
+    pub(super) fn protocol(&self) -> Option<&str> {
         let mut all = self.connections.iter().map(|c| c.options.get("protocol"));
         let first = all.next()??;
         all.all(|p| p == Some(first)).then_some(first)
     }
 }
 
-pub fn parse(text: &str) -> Result<Vec<Config>, DrbdError> {
+pub(super) fn parse(text: &str) -> Result<Vec<Config>, DrbdError> {
     let mut all = Vec::new();
     for resource in entries(text).iter().filter(|e| e.is("resource")) {
         let name = resource.value().unwrap_or_default().to_owned();
@@ -96,7 +96,7 @@ fn options(section: &Entry) -> Options {
     filter(section.children.iter().filter_map(leaf))
 }
 
-pub fn parse_json(text: &str) -> Result<Vec<Config>, DrbdError> {
+pub(super) fn parse_json(text: &str) -> Result<Vec<Config>, DrbdError> {
     let resources: Value =
         json::parse(text.trim_end()).map_err(|source| DrbdError::Json { from: FROM, source })?;
     let items =

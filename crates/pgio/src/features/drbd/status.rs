@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{DrbdError, ESTABLISHED, State};
+use super::state::{DrbdError, ESTABLISHED, State};
 use crate::host::json;
 
 const STATUS: &str = "drbdsetup status --json --statistics";
 
 /// Parses the state of each volume for each peer with a disk; a volume without such peers has one entry.
-pub fn parse_status(text: &str) -> Result<Vec<State>, DrbdError> {
+pub(super) fn parse_status(text: &str) -> Result<Vec<State>, DrbdError> {
     let resources: Value =
         json::parse(text.trim_end()).map_err(|source| DrbdError::Json { from: STATUS, source })?;
     let mut all = Vec::new();
@@ -113,7 +113,7 @@ const EVENTS: &str = "drbdsetup events2 --now --statistics";
 type Fields<'a> = BTreeMap<&'a str, &'a str>;
 
 /// Parses the state of each volume for each peer with a disk; a volume without such peers has one entry.
-pub fn parse_events(text: &str) -> Result<Vec<State>, DrbdError> {
+pub(super) fn parse_events(text: &str) -> Result<Vec<State>, DrbdError> {
     let lines_with = |kind: &'static str| {
         let lines = text.lines().filter_map(move |line| {
             line.strip_prefix("exists ")?.strip_prefix(kind)?.strip_prefix(' ')
@@ -216,7 +216,7 @@ fn event_number(fields: &Fields<'_>, key: &'static str, of: &str) -> Result<u64,
 const PROC: &str = "/proc/drbd";
 
 /// Parses the configured devices.
-pub fn parse_proc(text: &str) -> Result<Vec<State>, DrbdError> {
+pub(super) fn parse_proc(text: &str) -> Result<Vec<State>, DrbdError> {
     let mut all: Vec<State> = Vec::new();
     for line in text.lines() {
         match proc_head(line) {

@@ -1,14 +1,13 @@
 //! Determines whether DRBD is configured for a disk of a host, even if the resource is down.
 //!
 //! A disk with external metadata shows no sign of DRBD while the resource is down; only the
-//! configuration lists it. Before overwriting a disk, callers must check here and then with
-//! [`BlockDevice::refusal`]. If the configuration cannot be read, the disk must not be written. This
+//! configuration lists it. If the configuration cannot be read, the disk must not be written. This
 //! module only reads from `drbdadm`.
 
 use std::time::Duration;
 
 use crate::host::exec::{CommandLine, Exec, ExecError, Output};
-use crate::host::signature::{BlockDevice, Refusal};
+use crate::host::signature::{BlockDevice, Claim, Refusal, Signature};
 
 const LIST: &str = include_str!("disks.sh");
 
@@ -18,8 +17,13 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const NO_RESOURCES: [&str; 2] =
     ["no resources defined", "no normal resources defined for this host"];
 
-/// Returns why DRBD forbids writing to the device. `host` is used in messages.
-pub fn refusal(
+pub(super) const CLAIM: Claim = Claim {
+    why: "contains DRBD metadata; writes that bypass DRBD would make its peer differ silently, so use the DRBD device instead, or a volume without DRBD",
+    signs: |signature: &Signature| signature.kind.starts_with("drbd"),
+    refusal,
+};
+
+fn refusal(
     exec: &dyn Exec,
     host: &str,
     device: &BlockDevice,
@@ -30,10 +34,12 @@ pub fn refusal(
     if !status.success() && !NO_RESOURCES.iter().any(|none| stderr.contains(none)) {
         let lines: Vec<&str> = stderr.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
         let why = format!("`drbdadm sh-ll-dev all` failed with {status}: {}", lines.join("; "));
-        return Ok(Some(Refusal::DrbdUnknown { device, host: host.to_owned(), why }));
+        return Ok(Some(Refusal::Unknown(format!(
+            "cannot determine whether {device} is a DRBD disk on host {host}: {why}; fix this, or log in there as a user who may read DRBD's configuration"
+        ))));
     }
     let is_drbd_disk = stdout.lines().any(|disk| disk == device.as_str());
-    Ok(is_drbd_disk.then_some(Refusal::Drbd { device }))
+    Ok(is_drbd_disk.then_some(Refusal::Claimed { device, why: CLAIM.why }))
 }
 
 #[cfg(test)]
@@ -62,6 +68,23 @@ mod tests {
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let device = BlockDevice { path: device.into(), ..BlockDevice::default() };
         refusal(&WithPath(dir.to_owned()), "db", &device).unwrap().map(|why| why.to_string())
+    }
+
+    #[test]
+    fn devices_with_drbd_metadata_are_never_written() {
+        let signature = |kind: &str, uuid: &str| Signature {
+            kind: kind.to_owned(),
+            uuid: Some(uuid.to_owned()),
+            ..Signature::default()
+        };
+        let device = BlockDevice {
+            path: "/dev/loop3".into(),
+            uses: vec!["opened by the kernel or a program".to_owned()],
+            signatures: vec![signature("ext4", "11aa"), signature("drbd", "44dd")],
+            ..BlockDevice::default()
+        };
+        let refused = device.refusal(&["11aa", "44dd"]).unwrap().to_string();
+        assert!(refused.contains("contains DRBD metadata"), "{refused}");
     }
 
     #[test]
