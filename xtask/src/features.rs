@@ -111,11 +111,19 @@ fn spread(root: &Path, feature: &str) -> Result<Vec<PathBuf>> {
 
 /// Whether code, without comments and tests, has the word, also as a part of an identifier.
 fn names(text: &str, feature: &str) -> bool {
-    let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
-    code.lines().map(|line| line.split("//").next().unwrap_or_default()).any(|line| {
-        let line = line.to_lowercase();
-        line.split(|c: char| !c.is_alphanumeric()).any(|word| word == feature)
-    })
+    let is_test_module = |(at, attribute): &(usize, &str)| {
+        let module = text[at + attribute.len()..].lines().next().unwrap_or_default();
+        let is_module = module.starts_with("mod ") || module.contains(") mod ");
+        is_module && module.ends_with('{')
+    };
+    let end = text.match_indices("#[cfg(test)]\n").find(is_test_module).map(|(at, _)| at);
+    text[..end.unwrap_or(text.len())]
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or_default())
+        .any(|line| {
+            let line = line.to_lowercase();
+            line.split(|c: char| !c.is_alphanumeric()).any(|word| word == feature)
+        })
 }
 
 #[cfg(test)]
@@ -124,11 +132,20 @@ mod tests {
 
     #[test]
     fn a_name_counts_in_code_and_not_in_comments_or_tests() {
-        for text in ["fn drbd_step() {}", "let x = \"of DRBD\";", "use crate::drbd::A;"] {
+        for text in [
+            "fn drbd_step() {}",
+            "let x = \"of DRBD\";",
+            "use crate::drbd::A;",
+            "#[cfg(test)]\nmod tests;\nuse crate::drbd::A;",
+        ] {
             assert!(names(text, "drbd"), "{text}");
         }
-        for text in ["// drbd", "fn drbdsetup() {}", "fn a() {}\n#[cfg(test)]\nmod tests { drbd }"]
-        {
+        for text in [
+            "// drbd",
+            "fn drbdsetup() {}",
+            "fn a() {}\n#[cfg(test)]\nmod tests {\ndrbd }",
+            "#[cfg(test)]\npub(super) mod tests {\ndrbd }",
+        ] {
             assert!(!names(text, "drbd"), "{text}");
         }
     }
