@@ -282,8 +282,8 @@ pub mod fact {
         format!("drbd.{resource}.{option}")
     }
 
-    /// Whether the fact is [`drbd_network`] of any resource on any host.
-    pub fn is_drbd_network(fact: &str) -> bool {
+    /// Whether the fact is there only while its replication is connected: [`drbd_network`] of any resource on any host.
+    pub fn is_of_connection(fact: &str) -> bool {
         fact.contains("drbd.") && fact.ends_with(".net")
     }
 

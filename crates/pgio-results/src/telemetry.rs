@@ -185,7 +185,26 @@ pub struct HostUse {
     pub drbd: BTreeMap<String, DrbdUse>,
 }
 
+/// A replicated device of a host.
+#[derive(Debug, Clone, Copy)]
+pub struct ReplicatedDevice<'a> {
+    /// The kernel's name.
+    pub device: &'a str,
+    /// Common to all its hosts; absent, as the next, if it could not be read.
+    pub resource: Option<&'a str>,
+    /// The kernel's name of the disk below it.
+    pub backing: Option<&'a str>,
+}
+
 impl HostUse {
+    pub fn replicated(&self) -> impl Iterator<Item = ReplicatedDevice<'_>> {
+        self.drbd.iter().map(|(device, of)| ReplicatedDevice {
+            device,
+            resource: of.resource.as_deref(),
+            backing: of.backing.as_deref(),
+        })
+    }
+
     /// Names the devices that count the flushes of a file system: of each device directly below it, the
     /// next one from there downward with a counter. `None` if one has none.
     pub fn flushed_below<'a>(&self, storage: &'a Storage) -> Option<Vec<&'a str>> {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::pairing::ByCondition;
 use pgio_results::Trial;
 use pgio_results::store::Manifest;
-use pgio_results::telemetry::{DrbdUse, HostUse};
+use pgio_results::telemetry::HostUse;
 
 const SECTOR_BYTES: f64 = 512.0;
 
@@ -71,32 +71,29 @@ fn disks_by_resource(trial: &Trial) -> Vec<(String, (Disk, Disk))> {
         telemetry.storage.iter().flat_map(|s| s.devices.iter().map(move |d| (&s.host, &d.name)))
     {
         let Some(usage) = telemetry.hosts.get(host) else { continue };
-        let Some((resource, ours)) =
-            usage.drbd.get(device).and_then(|d| Some((d.resource.clone()?, d)))
-        else {
-            continue;
-        };
+        let Some(ours) = usage.replicated().find(|d| d.device == device) else { continue };
+        let Some(resource) = ours.resource else { continue };
         let peers = telemetry.hosts.iter().filter(|(name, _)| *name != host);
         let mut peers =
-            peers.flat_map(|(name, usage)| usage.drbd.values().map(move |d| (name, usage, d)));
-        let peer = peers.find(|(_, _, d)| d.resource.as_ref() == Some(&resource));
-        let theirs = peer.and_then(|(name, usage, d)| disk(name, usage, d));
-        if let Some(pair) = disk(host, usage, ours).zip(theirs)
-            && !found.iter().any(|(known, _)| *known == resource)
+            peers.flat_map(|(name, usage)| usage.replicated().map(move |d| (name, usage, d)));
+        let peer = peers.find(|(_, _, d)| d.resource == Some(resource));
+        let theirs = peer.and_then(|(name, usage, d)| disk(name, usage, d.backing?));
+        let ours = ours.backing.and_then(|backing| disk(host, usage, backing));
+        if let Some(pair) = ours.zip(theirs)
+            && !found.iter().any(|(known, _)| known == resource)
         {
-            found.push((resource, pair));
+            found.push((resource.to_owned(), pair));
         }
     }
     found
 }
 
-fn disk(host: &str, usage: &HostUse, drbd: &DrbdUse) -> Option<Disk> {
-    let device = drbd.backing.clone()?;
-    // DRBD reads its metadata when it attaches a disk, so even an idle one is listed: a missing one is unknown.
-    let used = usage.devices.get(&device)?;
+fn disk(host: &str, usage: &HostUse, device: &str) -> Option<Disk> {
+    // The disk is read when it is attached, so even an idle one is listed: a missing one is unknown.
+    let used = usage.devices.get(device)?;
     Some(Disk {
         host: host.to_owned(),
-        device,
+        device: device.to_owned(),
         writes: used.writes_per_second,
         merged_writes: used.merged_writes_per_second,
         sectors_written: used.written_bytes_per_second / SECTOR_BYTES,
@@ -125,7 +122,7 @@ mod tests {
     use crate::analyze;
     use crate::test_support::{experiment, trial};
     use pgio_results::model::Woven;
-    use pgio_results::telemetry::{Device, DeviceUse, Storage, Telemetry};
+    use pgio_results::telemetry::{Device, DeviceUse, DrbdUse, Storage, Telemetry};
 
     fn host(backing: Option<&str>, writes: f64) -> HostUse {
         let drbd = DrbdUse {

@@ -303,9 +303,9 @@ pub(super) fn verdict(differences: &[String], unread: Option<&str>) -> Option<Ch
     })
 }
 
-/// Options of a DRBD connection disappear with the connection, which its protocol already reports.
+/// Options of a connection disappear with the connection, which its protocol already reports.
 fn is_unknown(name: &str, values: [Option<&str>; 2]) -> bool {
-    fact::is_drbd_network(name) && values.contains(&None)
+    fact::is_of_connection(name) && values.contains(&None)
 }
 
 #[cfg(test)]

@@ -208,6 +208,14 @@ impl Node {
     }
 }
 
+/// Devices that pass requests on. The kernel's request-based multipath devices count flushes nevertheless.
+const STACKED: &[&str] = &["dm-", "md", "drbd", "bcache"];
+
+/// Whether a device passes requests on to others, by the kernel's names: its traffic is theirs as well.
+pub fn is_stacked(device: &str) -> bool {
+    STACKED.iter().any(|prefix| device.starts_with(prefix))
+}
+
 fn is_drbd(name: &str) -> bool {
     name.strip_prefix("drbd").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()))
 }

@@ -10,6 +10,8 @@
 
 use std::collections::BTreeMap;
 
+use super::device_tree::is_stacked;
+
 /// Size of a sector in this file, independent of the device's sector size.
 pub const SECTOR_BYTES: u64 = 512;
 
@@ -34,14 +36,6 @@ impl Disk {
     pub fn was_used(&self) -> bool {
         self.reads > 0 || self.writes > 0 || self.flushes.is_some_and(|(n, _)| n > 0)
     }
-}
-
-/// Devices that pass requests on. The kernel's request-based multipath devices count flushes nevertheless.
-const STACKED: &[&str] = &["dm-", "md", "drbd", "bcache"];
-
-/// Whether a device passes requests on to others, by the kernel's names: its traffic is theirs as well.
-pub fn is_stacked(device: &str) -> bool {
-    STACKED.iter().any(|prefix| device.starts_with(prefix))
 }
 
 /// Returns disks by their kernel names.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::device_tree::{Tree, kernel_name};
 use super::exec::{CommandLine, Exec, ExecError};
 
-pub use super::device_tree::Device;
+pub use super::device_tree::{Device, is_stacked};
 
 const SURVEY: &str = include_str!("storage/survey.sh");
 const WHOLE_DISK: &str = include_str!("storage/whole_disk.sh");

@@ -20,7 +20,8 @@ use pgio_results::thresholds::{
 use pgio_results::units::human;
 
 use crate::host::called;
-use crate::host::diskstats::{is_partition, is_stacked, multipath_head};
+use crate::host::diskstats::{is_partition, multipath_head};
+use crate::host::storage::is_stacked;
 
 /// A session that is seen fewer times in a short window may be one short query.
 const INVALID_SIGHTINGS: f64 = 2.5;
