@@ -8,19 +8,19 @@ use std::sync::LazyLock;
 
 use pgio_report::directories::LoadedReport;
 
-use pgio_results::checks::{self, CheckDef};
-use pgio_verdict::history::Run;
 use pgio_results::change::Change;
+use pgio_results::checks::{self, CheckDef};
 use pgio_results::model::{Check, Trial, Warning};
 use pgio_verdict::cross::{self, CrossCheck};
+use pgio_verdict::history::Run;
 
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::report;
 use crate::config::experiment::Experiment;
 use crate::experiment::application::WorkloadCode;
 use crate::experiment::event::Event;
-use crate::host::stop::Stop;
 use crate::host::signature::Claim;
+use crate::host::stop::Stop;
 use crate::telemetry::observer::Observer;
 use crate::treatment::Kind;
 

@@ -116,8 +116,10 @@ pub struct Claim {
     /// Whether it leaves this signature on its disks.
     pub signs: fn(&Signature) -> bool,
     /// Refuses a disk for which it is configured on the host, or if that is unknown. The name is for messages.
-    pub refusal: fn(&dyn Exec, &str, &BlockDevice) -> Result<Option<Refusal>, ExecError>,
+    pub refusal: Refuses,
 }
+
+pub type Refuses = fn(&dyn Exec, &str, &BlockDevice) -> Result<Option<Refusal>, ExecError>;
 
 /// Returns why a device must not be written although nothing may be seen of it. Callers must ask this, and then
 /// [`BlockDevice::refusal`], before they overwrite a disk. `host` is used in messages.
