@@ -7,7 +7,7 @@ use pgio::cli::exit;
 use pgio::config::experiment::WorkloadKind;
 use pgio::config::experiment::limits::LIMITS;
 use pgio::config::value::Kind;
-use pgio::config::{self, Key, SECTIONS, SectionDef, Use};
+use pgio::config::{self, Key, SectionDef, Use, experiment};
 use pgio::feature;
 use pgio_results::checks::CheckDef;
 use pgio_results::metrics::{Direction, METRICS, MetricDef};
@@ -80,7 +80,7 @@ fn sections() -> String {
         let table = table(["Key", "Value", "Default", "Meaning"], rows);
         format!("### `{}`\n\n{}\n\n{table}", section.title, section.about)
     };
-    SECTIONS.iter().map(one).collect::<Vec<_>>().join("\n")
+    experiment::sections().map(one).collect::<Vec<_>>().join("\n")
 }
 
 fn value(kind: &Kind) -> String {

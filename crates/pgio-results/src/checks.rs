@@ -250,20 +250,6 @@ pub static CHECKS: LazyLock<Vec<CheckDef>> = LazyLock::new(|| {
             "do not stop or suspend pgio, and run it on a machine that is neither busy nor paused; the trial is repeated",
         ),
         def(
-            "driver-lost",
-            "a driver was lost after it was ready and before the window ended; with the workload `mail`, also during preparation",
-            "",
-            "find out what ended the driver or cut its connection; the trial is repeated with all drivers",
-        ),
-        def(
-            "driver-sum",
-            format!(
-                "the server's count of the work differs by more than {COUNTS_APART} from the sum of the drivers, it counted over {COUNTS_APART} fewer commits than calls, or it does not show the drivers' sessions"
-            ),
-            "",
-            "look for other sessions that use the workload's tables, and for a pooler in between",
-        ),
-        def(
             "telemetry-cost",
             "",
             format!(

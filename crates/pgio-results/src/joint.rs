@@ -100,7 +100,8 @@ pub fn declare_metrics(judged: &[&str], targets: &[String]) -> Vec<DeclaredMetri
 /// One of several processes that generated the load, each with its range of the sessions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct DriverPart {
+#[cfg_attr(feature = "schema", schemars(rename = "DriverPart"))]
+pub struct GeneratorPart {
     /// From 0.
     pub rank: u32,
     /// The name of its host, as the host says.

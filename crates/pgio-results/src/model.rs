@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::joint::{ClockOffset, DriverPart};
+use super::joint::{ClockOffset, GeneratorPart};
 use super::latency::Work;
 use super::sweep::{Cell, Point};
 use super::telemetry::Telemetry;
@@ -67,8 +67,8 @@ pub struct Trial {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub targets: BTreeMap<String, TargetResult>,
     /// The processes that generated the load, if there were several.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub drivers: Vec<DriverPart>,
+    #[serde(default, rename = "drivers", skip_serializing_if = "Vec::is_empty")]
+    pub generators: Vec<GeneratorPart>,
     /// pg_stat_database before and after the window.
     pub database: Option<DatabaseCounters>,
     /// What was observed beside the work.

@@ -60,8 +60,6 @@ pub const STALL: Share = Share(0.2);
 /// The same for a warning. Of short windows, the share counts from this long on, for a warning from half of it on.
 pub const SHORT_STALL_SECONDS: f64 = 0.25;
 pub const SHORT_STALL: Share = Share(0.05);
-/// `driver-sum`: difference between two counts of the same work.
-pub const COUNTS_APART: Share = Share(0.001);
 /// `telemetry-cost`: share of a core that sampling may use.
 pub const SAMPLING_COST: Share = Share(0.01);
 /// `telemetry-missed`: share of the samples that may be late.

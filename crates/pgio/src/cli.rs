@@ -12,7 +12,6 @@ mod compare_plan;
 mod demo;
 mod destroy;
 mod doctor;
-mod drive;
 mod example;
 pub mod exit;
 pub mod flags;
@@ -67,8 +66,6 @@ enum Command {
     Report(report::Args),
     /// Check what is missing and what would spoil a measurement; change nothing
     Doctor(doctor::Args),
-    /// Generate load for the pgio that started this one with --drivers
-    Drive(drive::Args),
     /// Undo the changes that an interrupted run left in place
     Undo(undo::Args),
     /// Drop what setup and workloads created, and nothing else
@@ -87,7 +84,11 @@ pub fn command() -> clap::Command {
         let place = command.get_display_order() * 10;
         let command = command.display_order(place);
         match command.get_name() {
-            "compare" => feature::watches().fold(command, |all, watch| (watch.define)(all)),
+            "compare" => {
+                let own = feature::generators().map(|generators| generators.define);
+                own.chain(feature::watches().map(|watch| watch.define))
+                    .fold(command, |all, define| define(all))
+            }
             "report" => feature::reports().fold(command, |all, other| (other.define)(all)),
             _ => command,
         }
@@ -127,7 +128,6 @@ fn run(command: Command, all: &clap::ArgMatches) -> ExitCode {
         Command::Plan(args) => plan::run(&args),
         Command::Report(args) => report::run(&args, matches),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Drive(args) => drive::run(&args),
         Command::Undo(args) => undo::run(&args),
         Command::Destroy(args) => destroy::run(&args),
         Command::Example(args) => example::run(&args),

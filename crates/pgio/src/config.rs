@@ -17,7 +17,8 @@ macro_rules! names {
 /// The names of an enum's values in files.
 macro_rules! choice {
     ($type:ident: $($variant:ident $name:literal),*) => {
-        #[allow(unreachable_pub)]
+        // Not each choice needs all of it.
+        #[allow(dead_code, unreachable_pub)]
         impl $type {
             pub const NAMES: &'static [&'static str] = &[$($name),*];
             pub const ALL: &'static [(&'static str, Self)] = &[$(($name, Self::$variant)),*];
@@ -41,7 +42,6 @@ macro_rules! choice {
 }
 
 pub mod command;
-pub mod drivers;
 pub mod engine;
 pub mod experiment;
 pub(crate) mod from_text;
@@ -58,8 +58,8 @@ pub use self::value::ConfigError;
 pub(crate) use self::value::nearest;
 pub use command::{CommandSettings, CommandSpec};
 pub use engine::{ClientSettings, Engine, Pace};
+pub use experiment::Experiment;
 pub use experiment::key::SectionDef;
-pub use experiment::{Experiment, SECTIONS};
 pub use keys::{Key, Layer, Use};
 pub use pgio_conf::PgioConf;
 pub use resolve::{CommitSettings, LoadSettings, ResolveError, SlobSettings};

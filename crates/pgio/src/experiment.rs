@@ -22,6 +22,7 @@ pub mod clusters;
 pub mod doctor;
 pub mod environment;
 pub mod event;
+pub mod generators;
 pub mod judging;
 pub mod live;
 pub mod pace;

@@ -4,6 +4,7 @@
 //! functions and names no feature. [`crate::features`] is the one list.
 
 use std::fmt::Debug;
+use std::rc::Rc;
 use std::sync::LazyLock;
 
 use pgio_report::directories::LoadedReport;
@@ -16,9 +17,10 @@ use pgio_verdict::history::Run;
 
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::report;
-use crate::config::experiment::Experiment;
-use crate::experiment::application::WorkloadCode;
+use crate::config::experiment::{Experiment, FileSection};
+use crate::experiment::application::{Job, WorkloadCode};
 use crate::experiment::event::Event;
+use crate::experiment::generators::Generators;
 use crate::host::signature::Claim;
 use crate::host::stop::Stop;
 use crate::telemetry::observer::Observer;
@@ -46,6 +48,10 @@ pub struct Feature {
     /// Example experiments: the name without extension, and the text.
     pub examples: &'static [(&'static str, &'static str)],
     pub commands: &'static [Subcommand],
+    /// Sections of the experiment file that it reads.
+    pub sections: &'static [FileSection],
+    /// How it has other processes generate the load.
+    pub generators: &'static [GeneratorKind],
     /// What of it watches an experiment that a command runs.
     pub watches: &'static [Watch],
     /// Formats of `pgio report`, and what it shows of something else than one experiment.
@@ -84,6 +90,28 @@ pub trait Watcher: Debug {
     fn hear(&mut self, event: &Event<'_>);
 
     fn end(self: Box<Self>, ended: Result<(), &Failure>);
+}
+
+/// A way to have other processes generate the load.
+#[derive(Debug)]
+pub struct GeneratorKind {
+    /// The key of what is stored of them among the facts of the environment; also the name of the flag that asks for them.
+    pub fact: &'static str,
+    /// The check of a trial that lost one of them.
+    pub lost: &'static str,
+    /// Adds its flags to a command that runs an experiment.
+    pub define: fn(clap::Command) -> clap::Command,
+    /// Reads what flags and file ask for.
+    pub read: fn(&clap::ArgMatches, &Job) -> Result<Asked, Failure>,
+}
+
+/// What flags and file ask for.
+#[derive(Debug)]
+pub enum Asked {
+    Nothing,
+    /// The command has answered, and runs nothing.
+    Answered,
+    Generators(Rc<dyn Generators>),
 }
 
 /// A format of `pgio report`.
@@ -137,6 +165,8 @@ impl Feature {
         claims: &[],
         examples: &[],
         commands: &[],
+        sections: &[],
+        generators: &[],
         watches: &[],
         formats: &[],
         reports: &[],
@@ -180,6 +210,14 @@ pub fn claims() -> impl Iterator<Item = &'static Claim> {
 
 pub fn commands() -> impl Iterator<Item = &'static Subcommand> {
     all().iter().flat_map(|feature| feature.commands)
+}
+
+pub fn sections() -> impl Iterator<Item = &'static FileSection> {
+    all().iter().flat_map(|feature| feature.sections)
+}
+
+pub fn generators() -> impl Iterator<Item = &'static GeneratorKind> {
+    all().iter().flat_map(|feature| feature.generators)
 }
 
 pub fn watches() -> impl Iterator<Item = &'static Watch> {

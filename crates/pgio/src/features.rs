@@ -11,6 +11,8 @@ mod cache;
 mod device;
 #[cfg(feature = "drbd")]
 mod drbd;
+#[cfg(feature = "drivers")]
+mod drivers;
 #[cfg(feature = "filesystem")]
 mod filesystem;
 #[cfg(feature = "link")]
@@ -40,6 +42,8 @@ pub(crate) static ALL: &[&Feature] = &[
     &workloads::COMMAND,
     #[cfg(feature = "mail")]
     &mail::FEATURE,
+    #[cfg(feature = "drivers")]
+    &drivers::FEATURE,
     #[cfg(feature = "drbd")]
     &drbd::FEATURE,
     &crate::treatment::SETTING,

@@ -8,23 +8,20 @@
 //! To add one, follow "Adding to it" in ARCHITECTURE.md. Nothing here depends on conditions or experiments, and
 //! nothing here prints.
 
-mod client;
+pub(crate) mod client;
 pub mod clock;
 pub mod command;
 pub mod commit;
-pub mod coordinator;
-pub mod driver;
-pub mod drivers;
 pub(crate) mod error;
-mod output;
+pub(crate) mod output;
 pub(crate) mod participants;
 pub(crate) mod phase;
 mod pool;
-mod prepare;
+pub(crate) mod prepare;
 mod room;
 mod session;
 pub(crate) mod shared;
-mod slice;
+pub(crate) mod slice;
 pub mod slob;
 mod sql;
 mod stall;
@@ -134,12 +131,12 @@ pub trait Workload: Send + Sync {
     ) -> Result<(), EngineError> {
         Ok(())
     }
-    /// Sessions that several drivers can divide; none: each does the whole work on its own host.
+    /// Sessions that several processes can divide; none: each does the whole work on its own host.
     fn divisible(&self) -> Option<u32> {
         Some(self.connections())
     }
-    /// Refuses drivers whose hosts lack what the work needs there.
-    fn check_drivers(&self, _drivers: &dyn Coordinator, _stop: &Stop) -> Result<(), EngineError> {
+    /// Refuses other processes whose hosts lack what the work needs there.
+    fn check_others(&self, _others: &dyn Coordinator, _stop: &Stop) -> Result<(), EngineError> {
         Ok(())
     }
     /// Prepares all participants for their window, or none.

@@ -269,7 +269,7 @@ pub(super) fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) 
         ));
     }
     let trial = Trial {
-        drivers: Vec::new(),
+        generators: Vec::new(),
         schema: TRIAL_SCHEMA.to_owned(),
         pgio: env!("CARGO_PKG_VERSION").to_owned(),
         run_id: "20261120T120000Z-1".to_owned(),

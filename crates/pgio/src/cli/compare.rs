@@ -4,16 +4,14 @@
 
 use std::path::{Path, PathBuf};
 
-use super::exit::{Failure, Outcome, TRIAL, USAGE};
+use super::exit::{Failure, Outcome, TRIAL};
 use super::gate::{self, MarginArg};
 use super::progress::Display;
 use super::{compare_plan, flags, jobs, output, report, signals};
-use crate::config::drivers::{DriverEngine, DriverSpec, parse_engine};
 use crate::experiment::application::{self, BlockLimits, Job, Run, Start, resume};
 use crate::experiment::event::Event;
 use crate::experiment::state;
-use crate::feature::{self, Watch};
-use crate::workload::coordinator::launch;
+use crate::feature::{self, Asked, Watch};
 use pgio_report::directories;
 use pgio_report::report::failures;
 
@@ -46,16 +44,6 @@ pub(super) struct Args {
     /// length, false gives each trial its own window; replaces `weave` in the file
     #[arg(long, value_name = "LENGTH", conflicts_with = "resume")]
     weave: Option<String>,
-    /// Generate the load by several drivers: local:N, slurm:N, kubernetes:N, run:COMMAND or run:N:COMMAND, with
-    /// {drive} in COMMAND; replaces `engine` of [drivers]
-    #[arg(long, value_name = "ENGINE")]
-    drivers: Option<String>,
-    /// Container image for Kubernetes drivers
-    #[arg(long, value_name = "IMAGE")]
-    image: Option<String>,
-    /// With --drivers kubernetes:N: print the manifest and do nothing
-    #[arg(long, conflicts_with = "plan")]
-    dry_run: bool,
     /// Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided
     #[arg(long)]
     gate: bool,
@@ -90,9 +78,12 @@ pub(super) fn run(args: &Args, matches: &clap::ArgMatches) -> Outcome {
         }
         (None, None) => return Ok(()), // clap rejects this
     };
-    job.drivers = driver_spec(&job, args.drivers.as_deref(), args.image.clone())?;
-    if args.dry_run {
-        return print_manifest(job.drivers.as_ref());
+    for kind in feature::generators() {
+        match (kind.read)(matches, &job)? {
+            Asked::Nothing => {}
+            Asked::Answered => return Ok(()),
+            Asked::Generators(generators) => job.generators = Some(generators),
+        }
     }
     gate::check_margin(args.gate, job.experiment.rules.question.matters)?;
     let new_dir =
@@ -144,30 +135,4 @@ fn print_plan(job: &Job, out: &Path, args: &Args) -> Outcome {
     output::print(&compare_plan::text(job, &preview, out, args.order)?);
     unchecked_lines.iter().for_each(|line| output::line(line));
     Ok(())
-}
-
-/// Returns the drivers that flags and file ask for together.
-fn driver_spec(
-    job: &Job,
-    engine: Option<&str>,
-    image: Option<String>,
-) -> Result<Option<DriverSpec>, Failure> {
-    let refused = |why: String| Failure::message(USAGE, format!("--drivers: {why}"));
-    let engine = engine.map(parse_engine).transpose().map_err(refused)?;
-    let by_flag = engine.is_some() || image.is_some();
-    job.experiment.drivers.resolve(engine, image).map_err(|why| {
-        if by_flag { refused(why) } else { Failure::message(USAGE, format!("[drivers]: {why}")) }
-    })
-}
-
-/// Prints what a run would give to kubectl; a run puts its own token and address in.
-fn print_manifest(spec: Option<&DriverSpec>) -> Outcome {
-    match spec {
-        Some(spec) if spec.engine == DriverEngine::Kubernetes => {
-            let address = spec.listen.map_or("COORDINATOR:PORT".to_owned(), |a| a.to_string());
-            output::print(&launch::manifest(spec, "RUN", &address, "TOKEN"));
-            Ok(())
-        }
-        _ => Err(Failure::message(USAGE, "--dry-run needs --drivers kubernetes:N")),
-    }
 }

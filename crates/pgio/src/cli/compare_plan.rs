@@ -8,7 +8,6 @@ use std::path::Path;
 use crate::cli::exit::Failure;
 use crate::cli::progress::{few_blocks_text, seconds, size_text};
 use crate::config::command::{CommandSpec, Line};
-use crate::config::drivers::{DriverEngine, DriverSpec};
 use crate::config::experiment::{
     AA_SUFFIX, Checkpoint, Experiment, Reset, Target, Weave, WorkloadSpec,
 };
@@ -299,7 +298,7 @@ fn servers_and_output(job: &Job, out: &Path) -> Result<Vec<String>, Failure> {
             background.work.conditions.iter().flatten().cloned().collect::<Vec<_>>().join(", ")
         ));
     }
-    lines.extend(job.drivers.as_ref().map(drivers_line));
+    lines.extend(job.generators.as_ref().map(|generators| generators.plan_line()));
     for name in e.hosts.keys() {
         lines.push(format!("On host {name}, one shell reads /proc; it ends with pgio."));
     }
@@ -315,25 +314,6 @@ fn servers_and_output(job: &Job, out: &Path) -> Result<Vec<String>, Failure> {
             .to_owned(),
     );
     Ok(lines)
-}
-
-/// Names the engine as the user does, and the address as configured: a port is chosen when the run begins.
-fn drivers_line(drivers: &DriverSpec) -> String {
-    let engine = match &drivers.engine {
-        DriverEngine::Local => "local".to_owned(),
-        DriverEngine::Slurm => "slurm".to_owned(),
-        DriverEngine::Kubernetes => "kubernetes".to_owned(),
-        DriverEngine::Run(line) => format!("run:{line}"),
-    };
-    let place = match (drivers.listen, &drivers.engine) {
-        (Some(address), _) => format!("at {address}"),
-        (None, DriverEngine::Local) => "on a free port of the loopback".to_owned(),
-        (None, _) => "on a free port of all addresses".to_owned(),
-    };
-    format!(
-        "Drivers that generate the load: {}; engine {engine}; pgio listens for them {place}.",
-        drivers.divided()
-    )
 }
 
 /// Describes each axis: its values and the changes they make.
@@ -456,46 +436,4 @@ fn distinct_changes(
         }
     }
     lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::drivers::{Spread, parse_engine};
-
-    #[test]
-    fn drivers_are_listed_with_engine_number_and_address() {
-        let spec = |engine: &str, listen: Option<&str>| {
-            let image = engine.starts_with("kubernetes").then(|| "image".to_owned());
-            let listen = listen.map(|address| address.parse().unwrap());
-            DriverSpec::new(parse_engine(engine).unwrap(), None, image, listen).unwrap()
-        };
-        for (engine, listen, expected) in [
-            (
-                "local:3",
-                None,
-                "3; engine local; pgio listens for them on a free port of the loopback.",
-            ),
-            (
-                "local:3",
-                Some("127.0.0.1:7"),
-                "3; engine local; pgio listens for them at 127.0.0.1:7.",
-            ),
-            (
-                "kubernetes:8",
-                None,
-                "8; engine kubernetes; pgio listens for them on a free port of all addresses.",
-            ),
-            (
-                "run:4:mpirun {drive}",
-                Some("10.0.0.1:7432"),
-                "4; engine run:mpirun {drive}; pgio listens for them at 10.0.0.1:7432.",
-            ),
-        ] {
-            let line = drivers_line(&spec(engine, listen));
-            assert_eq!(line, format!("Drivers that generate the load: {expected}"));
-        }
-        let apart = DriverSpec { spread: Spread::Target, ..spec("slurm:4", None) };
-        assert!(drivers_line(&apart).contains("4, divided among the servers; engine slurm; "));
-    }
 }

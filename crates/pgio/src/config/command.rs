@@ -329,11 +329,11 @@ impl Line {
     }
 }
 
-/// Returns what prevents drivers from running a command; none: nothing. `judged` are metrics judged beside the first.
-pub(super) fn without_drivers(spec: &CommandSpec, judged: &[String]) -> Option<String> {
+/// Returns what prevents other processes from running a command; none: nothing. `judged` are metrics judged beside the first.
+pub(super) fn indivisible(spec: &CommandSpec, judged: &[String]) -> Option<String> {
     if let Some(host) = &spec.host {
         return Some(format!(
-            "each driver runs the command on its own host, not on {host}; delete host, or leave out the drivers"
+            "each driver runs the command on its own host, not on {host}; delete host"
         ));
     }
     // Without `combine` no trial of several drivers has a value to compare.

@@ -18,7 +18,7 @@ pub mod limits;
 mod private;
 mod rules;
 mod screening;
-mod section;
+pub(crate) mod section;
 mod size;
 mod sweep;
 pub(super) mod target;
@@ -33,8 +33,8 @@ use toml::de::DeTable;
 use self::key::{SectionDef, section};
 use self::section::{Document, Section};
 use super::value::{ConfigError, nearest};
+use crate::feature;
 
-pub use self::hosts::DriverKeys;
 pub use super::kinds::WorkloadKind;
 pub use axis::{AxisSpec, AxisValueSpec};
 pub use background::BackgroundSpec;
@@ -49,8 +49,8 @@ pub use sweep::{PointSpec, SweepKind};
 pub use target::{ControlMethod, SINGLE_TARGET, Target};
 pub use workload::WorkloadSpec;
 
-/// All sections, in the order of the documentation.
-pub static SECTIONS: &[SectionDef] = &[
+/// The sections that belong to no feature.
+static SECTIONS: &[SectionDef] = &[
     keys::SECTION,
     target::keys::SECTION,
     private::keys::SECTION,
@@ -62,7 +62,6 @@ pub static SECTIONS: &[SectionDef] = &[
     background::keys::SECTION,
     command::keys::SECTION,
     limits::keys::SECTION,
-    hosts::driver_keys::SECTION,
 ];
 
 section! { keys, "[experiment]",
@@ -120,6 +119,35 @@ section! { keys, "[experiment]",
         "which combinations of the factors' levels become conditions: a fraction of resolution IV, all of them, or each factor high alone";
 }
 
+/// A section that a feature reads by itself.
+#[derive(Debug)]
+pub struct FileSection {
+    /// The title in the file.
+    pub title: &'static str,
+    pub keys: SectionDef,
+    /// Refuses what cannot be read.
+    pub(crate) check: fn(&Section<'_>) -> Result<(), ConfigError>,
+    /// Paths of values that may hold a secret.
+    pub hidden: &'static [&'static str],
+}
+
+/// Reads a feature's section of a file that was parsed before; none: it has no such section.
+pub(crate) fn own_section<T>(
+    text: &str,
+    title: &str,
+    read: fn(&Section<'_>) -> Result<T, ConfigError>,
+) -> Option<T> {
+    let document = Document { file: "", text };
+    let parsed = document.parse().ok()?;
+    let section = Section::root(&document, parsed.get_ref()).section(title).ok()??;
+    read(&section).ok()
+}
+
+/// Returns all sections, in the order of the documentation.
+pub fn sections() -> impl Iterator<Item = &'static SectionDef> {
+    SECTIONS.iter().chain(feature::sections().map(|own| &own.keys))
+}
+
 const TITLES: &[&str] = &[
     "experiment",
     "hosts",
@@ -130,7 +158,6 @@ const TITLES: &[&str] = &[
     "axis",
     "condition",
     "factor",
-    "drivers",
 ];
 
 /// Parses an experiment file. Errors contain the name `file`; `stem` is the default name of the
@@ -146,7 +173,15 @@ pub fn parse(
     let document = Document { file, text };
     let parsed = document.parse()?;
     let root = Section::root(&document, parsed.get_ref());
-    root.refuse_unknown_keys(TITLES)?;
+    let own: Vec<&FileSection> = feature::sections().collect();
+    let titles: Vec<&str> = TITLES.iter().copied().chain(own.iter().map(|own| own.title)).collect();
+    root.refuse_unknown_keys(&titles)?;
+    for own in own {
+        if let Some(section) = root.section(own.title)? {
+            section.refuse_keys_outside(&own.keys)?;
+            (own.check)(&section)?;
+        }
+    }
 
     let hosts = hosts::parse(&root)?;
     let targets = target::parse(&root, &hosts)?;
@@ -224,7 +259,6 @@ pub fn parse(
         background,
         conditions,
         screening,
-        drivers: hosts::parse_drivers(&root)?,
     };
     sweep::check_conditions(&root, &experiment)?;
     size::check(&head, &experiment)?;
@@ -276,8 +310,6 @@ pub struct Experiment {
     pub conditions: Vec<Condition>,
     /// The factors that make up the conditions, if the file has factors.
     pub screening: Option<ScreeningSpec>,
-    /// Which drivers generate the load, as far as the file says.
-    pub drivers: DriverKeys,
 }
 
 impl Experiment {
@@ -362,7 +394,6 @@ pub(crate) mod tests {
         assert_eq!(
             read("[[condition]]\nname = 'a'\n"),
             Experiment {
-                drivers: Default::default(),
                 name: "x".to_owned(),
                 blocks: 6,
                 warmup: seconds(2),

@@ -44,8 +44,9 @@ pub struct WorkloadDef {
     pub measures: fn(&MetricDef<'_>) -> bool,
     /// What to change so that it measures such a metric; `keys` are those at each of its points.
     pub lacks: fn(&MetricDef<'_>, keys: &[Layer]) -> Option<&'static str>,
-    /// What prevents drivers from doing it, and what to do about that. `judged` are metrics judged beside the first.
-    pub without_drivers: fn(&WorkloadSpec, keys: &Layer, judged: &[String]) -> Option<String>,
+    /// What prevents other processes from doing it, and what to do about that. `judged` are metrics judged beside the
+    /// first.
+    pub indivisible: fn(&WorkloadSpec, keys: &Layer, judged: &[String]) -> Option<String>,
     /// What to change so that it only reads, with all keys and their defaults.
     pub writing: fn(&WorkloadSpec, keys: &Layer) -> Option<&'static str>,
     /// How one section is several workloads, if it can be.
@@ -98,7 +99,7 @@ pub(crate) const PLAIN: WorkloadDef = WorkloadDef {
     check_keys: |_| Ok(()),
     measures: |_| false,
     lacks: |_, _| None,
-    without_drivers: |_, _, _| None,
+    indivisible: |_, _, _| None,
     writing: |_, _| Some("use slob with update_pct = 0, or a command that reads"),
     parts: None,
     exclusive: Exclusive { things: |_, _, _| BTreeSet::new(), refusal: |_, _| String::new() },
@@ -131,7 +132,7 @@ pub const SLOB: WorkloadKind = WorkloadKind(&WorkloadDef {
     },
     measures: |metric| slob_calls::calls_of(metric).is_some(),
     lacks: slob_calls::lacks,
-    without_drivers: needs_client_engine,
+    indivisible: needs_client_engine,
     writing: |_, keys| {
         let turns_over =
             [keys.insert_pct, keys.delete_pct].into_iter().flatten().any(|p| !p.is_zero());
@@ -162,7 +163,7 @@ pub const COMMIT: WorkloadKind = WorkloadKind(&WorkloadDef {
         use metrics::Kind::{Latency, Work as Rate};
         matches!(metric.kind, Rate(Work::Commits) | Latency(Class::Commit | Class::Transaction, _))
     },
-    without_drivers: needs_client_engine,
+    indivisible: needs_client_engine,
     exclusive: Exclusive {
         things: |_, target, _| BTreeSet::from([(None, target.to_owned())]),
         refusal: |other, target| match other {
@@ -184,7 +185,7 @@ pub const COMMAND: WorkloadKind = WorkloadKind(&WorkloadDef {
     program: true,
     sessions: Sessions::Key,
     reset: "its setup command runs, if any, in a new schema if it names one",
-    without_drivers: |work, _, judged| command::without_drivers(work.command.as_ref()?, judged),
+    indivisible: |work, _, judged| command::indivisible(work.command.as_ref()?, judged),
     writing: |work, _| {
         let has_schema = work.command.as_ref().is_some_and(|command| command.schema.is_some());
         has_schema.then_some(
@@ -195,7 +196,7 @@ pub const COMMAND: WorkloadKind = WorkloadKind(&WorkloadDef {
 });
 
 fn needs_client_engine(_: &WorkloadSpec, keys: &Layer, _: &[String]) -> Option<String> {
-    let message = "the server engine gains nothing from drivers on one target, because its sessions work inside the server; write engine = \"client\" in [workload], or leave out the drivers";
+    let message = "the server engine gains nothing from drivers on one target, because its sessions work inside the server; write engine = \"client\" in [workload]";
     (keys.engine != Some(EngineName::Client)).then(|| message.to_owned())
 }
 

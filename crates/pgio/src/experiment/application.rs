@@ -15,7 +15,6 @@
 
 mod background;
 pub mod cells;
-pub mod drivers;
 pub mod error;
 pub mod estimate;
 mod file_changes;

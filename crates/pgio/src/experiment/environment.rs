@@ -79,9 +79,6 @@ pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String>
     found
 }
 
-/// How many drivers generate the load; absent: pgio alone.
-pub const DRIVERS: &str = "drivers";
-
 /// Returns what commands of pgio hold on this machine beyond their end.
 pub fn held() -> Vec<Held> {
     feature::all().iter().filter_map(|feature| (feature.held)()).collect()

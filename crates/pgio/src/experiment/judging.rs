@@ -78,7 +78,7 @@ pub fn keep_judged(trial: &mut Trial, computes_intervals: bool) {
     }
     trial.evidence = Vec::new();
     trial.warnings = Vec::new();
-    trial.drivers = Vec::new();
+    trial.generators = Vec::new();
     trial.background.clear();
     trial.settings.clear();
     for check in trial.checks.iter_mut().filter(|check| check.verdict == CheckVerdict::Ok) {

@@ -38,7 +38,6 @@ use crate::telemetry::{Recorder, TelemetrySources};
 use crate::treatment::{AdminSession, ChangedServer, Context, InForce, Layout};
 use crate::workload::ProgramOutput;
 use crate::workload::clock::Opener;
-use crate::workload::coordinator::lost_driver_check;
 use crate::workload::{
     EngineError, Generator, Participants, Progress, Setup, WindowEvent, WindowOutcome, Workload,
 };
@@ -98,15 +97,15 @@ pub fn run(
     }
     trial.outcome = outcome_of(error.as_ref());
     if let (Some(check), Outcome::Failed { .. }) =
-        (error.as_ref().and_then(lost_driver_check), &trial.outcome)
+        (error.as_ref().and_then(EngineError::lost), &trial.outcome)
     {
         // The condition did not fail: the trial measured nothing and is repeated.
-        trial.checks.push(check);
+        trial.checks.push(check.clone());
         trial.outcome = Outcome::Complete;
     }
     let left_over = request.workload.after_trial(request.stop);
-    // What a lost driver did is unknown.
-    if !trial_checks::lost_a_driver(&trial) {
+    // What a lost process did is unknown.
+    if !trial_checks::lost_a_part(&trial) {
         trial.checks.extend(left_over);
     }
     // Treatments in force on several servers are judged by the sum of their trials, flushes with what was observed on

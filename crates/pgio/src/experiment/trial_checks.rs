@@ -36,8 +36,8 @@ pub(crate) fn judge(
     treatments: &[Box<dyn InForce>],
 ) {
     let mut found = vec![in_force(&trial.evidence), durability(trial, declared)];
-    // A window that lost a driver has no end, and no counts to judge.
-    if trial.outcome == Outcome::Complete && !lost_a_driver(trial) {
+    // A window that lost a part has no end, and no counts to judge.
+    if trial.outcome == Outcome::Complete && !lost_a_part(trial) {
         // Windows of whole cycles are judged already.
         if !trial.checks.iter().any(|c| c.id == "checkpoints") {
             found.push(checkpoints(trial));
@@ -62,9 +62,10 @@ pub(crate) fn judge(
     debug_assert!(trial.checks.iter().all(counts), "behavior never makes a trial invalid");
 }
 
-/// Whether a driver was lost inside the window.
-pub(super) fn lost_a_driver(trial: &Trial) -> bool {
-    trial.checks.iter().any(|check| check.id == "driver-lost")
+/// Whether a process that did a part of the work was lost inside the window.
+pub(super) fn lost_a_part(trial: &Trial) -> bool {
+    let marks = feature::generators().map(|generators| generators.lost);
+    marks.into_iter().any(|lost| trial.checks.iter().any(|check| check.id == lost))
 }
 
 /// The treatments in force on one server of a joint window.
@@ -102,7 +103,7 @@ fn mark_behavior(checks: &mut [Check]) {
 
 /// Judges the flushes of one server in a joint window, whose `hosts` were observed for all servers.
 pub(super) fn flushes(trial: &Trial, hosts: &BTreeMap<String, HostUse>) -> Option<Check> {
-    if trial.outcome != Outcome::Complete || lost_a_driver(trial) {
+    if trial.outcome != Outcome::Complete || lost_a_part(trial) {
         return None;
     }
     let own = trial.telemetry.clone()?;

@@ -40,8 +40,8 @@ pub(crate) static FEATURE: Feature = Feature {
     name: "device",
     workloads: &[WorkloadCode {
         kind: KIND,
-        check_programs: |_, drivers, _| {
-            let installed = if drivers { Ok(()) } else { bench::check_installed(&Host::local()) };
+        check_programs: |_, others, _| {
+            let installed = if others { Ok(()) } else { bench::check_installed(&Host::local()) };
             Ok(installed.map_err(EngineError::from)?)
         },
         prepare: |_, layer, place, _, _| Ok(Arc::new(prepare(layer, place)?)),
@@ -65,8 +65,8 @@ const KIND: WorkloadKind = WorkloadKind(&WorkloadDef {
             .any(|prefix| metric.name.starts_with(prefix)),
         metrics::Kind::Work(_) | metrics::Kind::Declared => false,
     },
-    without_drivers: |_, layer, _| {
-        let message = "drivers measure a place on their own hosts, not the target's device; write path in [workload], or leave out the drivers";
+    indivisible: |_, layer, _| {
+        let message = "drivers measure a place on their own hosts, not the target's device; write path in [workload]";
         keys::path.of(layer).is_none().then(|| message.to_owned())
     },
     // A window measures one kind of I/O.
@@ -97,7 +97,7 @@ fn prepare(layer: Layer, place: &WorkPlace<'_>) -> Result<Device, EngineError> {
     let name = target.host.as_deref().unwrap_or(LOCAL);
     let host = target.hosts.get(name).cloned().unwrap_or_else(|| Arc::new(Host::local()));
     let device = Device::new(DeviceSettings::resolve(layer), target.device.as_deref(), host)?;
-    if !place.drivers {
+    if !place.others {
         device.check_place()?;
     }
     Ok(device)

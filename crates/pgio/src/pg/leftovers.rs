@@ -30,11 +30,6 @@ pub fn application_name_of_command(owner: &str) -> String {
     format!("{owner} command")
 }
 
-/// Application name for the sessions of one of several drivers.
-pub fn application_name_of_driver(run_id: &str, rank: u32) -> String {
-    format!("{} driver {rank}", application_name(run_id))
-}
-
 /// Application name of a connection before it is announced, and of connections outside runs.
 pub const UNANNOUNCED: &str = "pgio";
 

@@ -10,7 +10,7 @@
 //! thread of the pool, `session` for one session, `pace` for the open loop.
 
 pub(super) mod assemble;
-pub(super) mod calls;
+pub(crate) mod calls;
 mod driver;
 mod pace;
 mod pool;
@@ -30,10 +30,10 @@ use serde::{Deserialize, Serialize};
 const MIN_JUDGED_SECONDS: f64 = 10.0;
 
 /// The work of all sessions, which processes can share.
-pub(super) struct ClientWork {
-    pub(super) calls: AllCalls,
-    pub(super) settings: ClientSettings,
-    pub(super) proof: Proof,
+pub(crate) struct ClientWork {
+    pub(crate) calls: AllCalls,
+    pub(crate) settings: ClientSettings,
+    pub(crate) proof: Proof,
 }
 
 /// The sessions of one process.

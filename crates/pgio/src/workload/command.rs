@@ -404,8 +404,8 @@ impl Workload for Command {
         Ok(self.read_back(params, settings).map(drop)?)
     }
 
-    fn check_drivers(&self, drivers: &dyn Coordinator, stop: &Stop) -> Result<(), EngineError> {
-        drivers.check(&self.shared_work(), stop)
+    fn check_others(&self, others: &dyn Coordinator, stop: &Stop) -> Result<(), EngineError> {
+        others.check(&self.shared_work(), stop)
     }
 
     fn divisible(&self) -> Option<u32> {

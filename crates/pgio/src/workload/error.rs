@@ -12,6 +12,7 @@ use crate::pg::server::{ConnectionLimit, ServerError};
 use crate::pg::session::Untrusted;
 use crate::pg::words;
 use pgio_connect::{ConnectError, WireError};
+use pgio_results::model::Check;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -124,12 +125,14 @@ pub struct WorkError {
     pub code: u8,
     /// What the program that failed wrote.
     pub output: Option<Box<Output>>,
+    /// The check of a trial that lost the processes of which it was a part, and so measured nothing.
+    pub(crate) lost: Option<Check>,
     pub(crate) error: Box<dyn Error + Send + Sync>,
 }
 
 impl WorkError {
     pub fn new(error: impl HasExitCode) -> WorkError {
-        WorkError { code: error.code(), output: None, error: Box::new(error) }
+        WorkError { code: error.code(), output: None, lost: None, error: Box::new(error) }
     }
 }
 
@@ -150,6 +153,14 @@ impl EngineError {
     pub fn work<E: Error + 'static>(&self) -> Option<&E> {
         match self {
             EngineError::Work(work) => work.error.downcast_ref(),
+            _ => None,
+        }
+    }
+
+    /// Returns the check of a trial that lost processes that did its work.
+    pub fn lost(&self) -> Option<&Check> {
+        match self {
+            EngineError::Work(work) => work.lost.as_ref(),
             _ => None,
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pgio_connect::{Client, ConnectParams};
-use pgio_results::joint::DriverPart;
+use pgio_results::joint::GeneratorPart;
 use pgio_results::model::{Check, SessionTotals, Slice};
 
 use super::Totals;
@@ -223,8 +223,8 @@ pub struct WindowOutcome {
     pub cancelled_sync_rep: usize,
     /// The condition's settings as every session read them back after each slice.
     pub readings: BTreeSet<(String, String)>,
-    /// The parts of the drivers, if there were several.
-    pub drivers: Vec<DriverPart>,
+    /// The parts of the processes that did it, if they are others.
+    pub generators: Vec<GeneratorPart>,
     /// What the parts report for the workload that divided the work.
     pub kept: Vec<Part>,
     /// What programs of the parts wrote, with the names of those that ran them.

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pgio_connect::Client;
+use pgio_connect::{Client, ConnectParams};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
@@ -81,6 +81,17 @@ pub struct Part {
 pub trait Coordinator: fmt::Debug + Send + Sync {
     /// Has every process look for what the work needs on its host.
     fn check(&self, work: &dyn SharedWork, stop: &Stop) -> Result<(), EngineError>;
+
+    /// Has every process reach the server, which they must find where this one does.
+    fn reach(
+        &self,
+        params: &ConnectParams,
+        admin: &mut Client,
+        stop: &Stop,
+    ) -> Result<(), EngineError>;
+
+    /// Whether one of them descends from this process, which then counts its load as its own.
+    fn descend_from_this(&self) -> bool;
 
     /// Prepares the work on all processes, or on none.
     fn prepare(

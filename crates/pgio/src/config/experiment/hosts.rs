@@ -3,7 +3,6 @@
 //! This module only parses; `host` connects. `[target]` selects the server's host.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{self, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -11,30 +10,12 @@ use serde::{Deserialize, Serialize};
 use super::key::{Key, Parsed, section};
 use super::limits;
 use super::section::Section;
-use crate::config::drivers::{
-    DriverEngine, DriverSpec, MAX_DRIVERS, Named, Spread, parse_cpu, parse_engine,
-};
 use crate::config::value::{self, ConfigError, nearest};
 
 section! { keys, "[hosts.NAME]",
     "A machine that pgio observes or that a condition changes. `local` is always this machine. [hosts] may have an `inventory`, as [targets] may; `ssh` is then \"{name}\" unless set.";
     ssh: Parsed<String>("a destination such as postgres@db1", destination) or "this machine", "destination for ssh";
     ssh_config: Parsed<PathBuf>("a path", |text| Ok(text.into())) or "~/.ssh/config", "configuration file for ssh";
-}
-
-section! { driver_keys, "[drivers]",
-    "Several processes that generate the load together. Without it, pgio alone does.";
-    engine: Parsed<Named>("local:N, slurm:N, kubernetes:N, run:COMMAND or run:N:COMMAND", parse_engine) or "none; --drivers",
-        "what starts the N drivers; COMMAND contains {drive}, the driver's command, and may contain {n}";
-    count: Whole<u32>(1..=MAX_DRIVERS), "number of drivers if the engine is run:COMMAND";
-    spread: Parsed<Spread>("sessions or target", spread_named) or "sessions",
-        "what is divided among the drivers: sessions gives each a range of every server's sessions; target gives each server drivers of its own";
-    image: Parsed<String>("the name of an image", text) or "none; --image",
-        "container image for Kubernetes drivers; it must contain the same program file";
-    cpu: Parsed<String>("a number of cores, or of thousandths of one with m", parse_cpu) or "1",
-        "CPU that each driver pod requests, such as \"500m\"";
-    listen: Parsed<SocketAddr>("ADDRESS:PORT", listen_address) or "a free port on all addresses, for local drivers on the loopback",
-        "where pgio listens for its drivers";
 }
 
 /// The name of this machine in files and results.
@@ -133,107 +114,4 @@ pub(super) fn named(
             _ => format!("`{name}` is not a host; {}", nearest(&name, &names)),
         },
     ))
-}
-
-/// The keys of `[drivers]`, below the flags.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct DriverKeys {
-    pub engine: Option<Named>,
-    pub count: Option<u32>,
-    pub image: Option<String>,
-    pub cpu: Option<String>,
-    pub spread: Option<Spread>,
-    pub listen: Option<SocketAddr>,
-}
-
-impl DriverKeys {
-    /// Returns what the flags and the file ask for together; `None` without an engine.
-    pub fn resolve(
-        &self,
-        engine: Option<Named>,
-        image: Option<String>,
-    ) -> Result<Option<DriverSpec>, String> {
-        let by_flag = engine.is_some();
-        let Some(engine) = engine.or_else(|| self.engine.clone()) else {
-            return match image {
-                Some(_) => Err("--image needs --drivers kubernetes:N".to_owned()),
-                None => Ok(None),
-            };
-        };
-        // The file's image is for the file's engine.
-        let file_image =
-            self.image.clone().filter(|_| !by_flag || matches!(engine.0, DriverEngine::Kubernetes));
-        if !by_flag {
-            self.check_engine(&engine)?;
-        }
-        let mut spec = DriverSpec::new(engine, self.count, image.or(file_image), self.listen)?;
-        if let Some(cpu) = &self.cpu {
-            spec.cpu.clone_from(cpu);
-        }
-        spec.spread = self.spread.unwrap_or_default();
-        Ok(Some(spec))
-    }
-
-    /// Refuses keys of the file that its engine does not use.
-    fn check_engine(&self, (engine, named): &Named) -> Result<(), String> {
-        match (named, self.count) {
-            (Some(named), Some(count)) if *named != count => {
-                return Err(format!(
-                    "engine starts {named} drivers and count is {count}; delete count"
-                ));
-            }
-            _ => {}
-        }
-        match engine {
-            DriverEngine::Kubernetes => Ok(()),
-            _ if self.cpu.is_some() => Err("cpu is only for kubernetes:N; delete it".to_owned()),
-            _ => Ok(()),
-        }
-    }
-}
-
-pub(super) fn parse_drivers(root: &Section<'_>) -> Result<DriverKeys, ConfigError> {
-    let Some(section) = root.section("drivers")? else { return Ok(DriverKeys::default()) };
-    section.refuse_keys_outside(&driver_keys::SECTION)?;
-    Ok(DriverKeys {
-        engine: section.read(&driver_keys::engine)?,
-        count: section.read(&driver_keys::count)?,
-        spread: section.read(&driver_keys::spread)?,
-        image: section.read(&driver_keys::image)?,
-        cpu: section.read(&driver_keys::cpu)?,
-        listen: section.read(&driver_keys::listen)?,
-    })
-}
-
-fn spread_named(text: &str) -> Result<Spread, String> {
-    let named = Spread::ALL.iter().find(|(name, _)| *name == text).map(|(_, spread)| *spread);
-    let why = || format!("`{text}` is not a way to spread the work; write sessions or target");
-    named.ok_or_else(why)
-}
-
-fn listen_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| format!("`{text}` is not ADDRESS:PORT, such as 10.0.0.1:7432"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_that_the_engine_does_not_use_are_refused() {
-        let keys = DriverKeys {
-            engine: parse_engine("slurm:4").ok(),
-            count: Some(8),
-            ..DriverKeys::default()
-        };
-        let error = keys.resolve(None, None).unwrap_err();
-        assert_eq!(error, "engine starts 4 drivers and count is 8; delete count");
-        let by_flag = keys.resolve(parse_engine("local:2").ok(), None).unwrap().unwrap();
-        assert_eq!(by_flag.count, 2, "the file's keys are for its own engine");
-        let keys = DriverKeys { count: None, cpu: Some("2".to_owned()), ..keys };
-        assert_eq!(
-            keys.resolve(None, None).unwrap_err(),
-            "cpu is only for kubernetes:N; delete it"
-        );
-    }
 }

@@ -6,7 +6,7 @@
 //! are in [`crate::config::keys`]; each treatment defines its own keys.
 //!
 //! To add a key, add one line to its section and read it there; to add a section, add its record to
-//! [`super::SECTIONS`]. It may have types of value of its own: they implement [`Takes`].
+//! `SECTIONS` of [`super`]. It may have types of value of its own: they implement [`Takes`].
 
 use std::ops::{Deref, RangeInclusive};
 use std::time::Duration;
@@ -340,7 +340,7 @@ mod tests {
         let command = "[workload]\nkind = 'command'\nrun = 'work {seconds}'\n";
         let metrics = "kind = 'command'\nrun = 'x'\nmetric = [{ name = 'm', unit = 's', better = 'lower', regex = 'x' }]";
         let factor = "name = 'f'\nlow = {}\nhigh = { postgres = { a = 1 } }";
-        vec![
+        [
             (keys::SECTION, "[experiment]", "", ""),
             (target::keys::SECTION, "[target]", "dsn = 'x'", ""),
             (target::keys::SECTION, "[target]", "private = true", ""),
@@ -354,8 +354,10 @@ mod tests {
             (command::keys::SECTION, "[workload]", metrics, ""),
             (limits::keys::SECTION, "[[workload.metric]]", "name = 'm'\nunit = 's'\nbetter = 'lower'\nregex = 'x'", command),
             (limits::keys::SECTION, "[[workload.metric]]", "name = 'm'\nunit = 's'\nbetter = 'lower'\njson = '/x'", command),
-            (hosts::driver_keys::SECTION, "[drivers]", "", ""),
         ]
+        .into_iter()
+        .chain(feature::sections().map(|own| (own.keys, own.keys.title, "", "")))
+        .collect()
     }
 
     /// Returns the file with another line in the section, which replaces the section's own line of that key.
@@ -375,7 +377,7 @@ mod tests {
     /// and names the key.
     #[test]
     fn every_section_reads_its_keys_and_refuses_others() {
-        for section in SECTIONS {
+        for section in sections() {
             let files = files();
             let files = files.iter().filter(|file| file.0.title == section.title);
             let refused = |key: &str| -> Vec<ConfigError> {

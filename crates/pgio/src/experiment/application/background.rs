@@ -155,8 +155,8 @@ fn prepare_work(
         }
     }
     let last_setup = LastSetup::default();
-    let (seed, drivers) = (job.seed, false);
-    let place = WorkPlace { target, server, last_setup: &last_setup, load, seed, drivers, stop };
+    let (seed, others) = (job.seed, false);
+    let place = WorkPlace { target, server, last_setup: &last_setup, load, seed, others, stop };
     (workloads::code(spec.work.kind).prepare)(&spec.work, layer, &place, admin, observe)
 }
 

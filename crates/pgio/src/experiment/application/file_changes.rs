@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::ResumeError;
 use crate::config::experiment::Experiment;
+use crate::feature;
 use crate::pg::values::may_hold_secret;
 use pgio_connect::{self, Env};
 use pgio_results::store::Manifest;
@@ -56,7 +57,7 @@ fn is_hidden(path: &str) -> bool {
     let mut parts = path.split('.').map(|part| part.split('[').next().unwrap_or(part));
     let last = path.rsplit('.').next().unwrap_or(path);
     parts.any(|part| COMMANDS.contains(&part))
-        || path == "drivers.engine"
+        || feature::sections().any(|own| own.hidden.contains(&path))
         || (last != "dsn" && may_hold_secret(last))
 }
 

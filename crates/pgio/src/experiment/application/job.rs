@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use pgio_results::change::Change;
@@ -11,15 +12,18 @@ use pgio_results::screening::{DesignCell, Factor, Screening};
 use pgio_results::{joint, metrics};
 use rustix::process::Signal;
 
+use super::error::RunError;
 use super::file_changes;
 use super::workloads::{OTHER_METRIC, obstacle};
-use crate::config::drivers::DriverSpec;
+use crate::config::experiment::section::Section;
 use crate::config::experiment::{
     self, Condition, Experiment, FactorSpec, TreatmentSpec, WorkloadSpec,
 };
 use crate::config::inventory::expand;
 use crate::config::{ConfigError, Layer, nearest};
 use crate::exit_code::{HasExitCode, USAGE};
+use crate::experiment::generators::Generators;
+use crate::experiment::live::LiveError;
 use crate::experiment::state;
 use crate::experiment::target::ConnectionKeys;
 use crate::feature;
@@ -74,8 +78,8 @@ pub struct Job {
     pub screening: Option<Screening>,
     /// Keys of ./pgio.conf, below the file's.
     pub base_keys: ConnectionKeys,
-    /// The drivers that generate the load; absent: this process alone.
-    pub drivers: Option<DriverSpec>,
+    /// The processes that generate the load; absent: this one alone.
+    pub generators: Option<Rc<dyn Generators>>,
 }
 
 impl Job {
@@ -102,7 +106,22 @@ impl Job {
         })?;
         let seed = experiment.seed.unwrap_or_else(state::new_seed);
         let text = text.to_owned();
-        Ok(Job { experiment, text, seed, treatments, screening, base_keys, drivers: None })
+        Ok(Job { experiment, text, seed, treatments, screening, base_keys, generators: None })
+    }
+
+    /// Reads a feature's section of the file; none: it has no such section.
+    pub(crate) fn own_section<T>(
+        &self,
+        title: &str,
+        read: fn(&Section<'_>) -> Result<T, ConfigError>,
+    ) -> Option<T> {
+        experiment::own_section(&self.text, title, read)
+    }
+
+    /// Refuses, before a server is started, other processes that cannot generate the load.
+    pub(super) fn check_generators(&self) -> Result<(), RunError> {
+        let checked = self.generators.as_ref().map_or(Ok(()), |generators| generators.check(self));
+        Ok(checked.map_err(LiveError::from)?)
     }
 
     /// Returns the directory of a workload's results.

@@ -56,8 +56,8 @@ pub(super) fn manifest(
     primary_metric: String,
 ) -> Manifest {
     let e = &job.experiment;
-    if let Some(drivers) = &job.drivers {
-        environment.insert(environment::DRIVERS.to_owned(), drivers.divided());
+    if let Some(generators) = &job.generators {
+        environment.insert(generators.fact().to_owned(), generators.described());
     }
     Manifest {
         schema: MANIFEST_SCHEMA.to_owned(),

@@ -8,7 +8,6 @@ use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 
 use super::cells::cells;
-use super::drivers;
 use super::error::RunError;
 use super::job::Job;
 use super::resume;
@@ -56,7 +55,7 @@ fn workloads(
     run: &Run<'_>,
     observe: &mut Observer<'_>,
 ) -> Result<Vec<PathBuf>, RunError> {
-    drivers::check(job)?;
+    job.check_generators()?;
     let run_id = state::new_run_id();
     let params = servers::params(job, &run_id, observe)?;
     for other in admin::refuse_unfinished(params.values())? {
@@ -84,7 +83,7 @@ fn workloads(
         resumes: run.start == Start::Resume,
         stop: run.stop,
         servers: &servers,
-        drivers: OnceCell::new(),
+        generators: OnceCell::new(),
     };
     one_after_the_other(&job.experiment.workloads, run.stop, |workload| {
         let dir = job.dir_of(run.out, workload);

@@ -15,9 +15,9 @@ use super::file_changes::{
 use super::job::{Job, JobError, with_nodes};
 use super::manifest::{NOT_STORED, stored_text};
 use crate::config::experiment::limits::FILE_BYTES;
-use crate::experiment::environment::DRIVERS;
 use crate::experiment::live::LiveCell;
 use crate::experiment::target::{ConnectionKeys, Target};
+use crate::feature;
 use pgio_connect::ConnectParams;
 use pgio_results::files;
 use pgio_results::model::{Warning, WorkloadInfo};
@@ -176,7 +176,7 @@ fn remarks(
     if before.screening != now.screening {
         return refuse(format!("the factors or their design changed; {UNDO_OR_START_ANEW}"));
     }
-    check_same_drivers(stored, now)?;
+    check_same_generators(before, now)?;
     let mut remarks = Vec::new();
     for target in targets.iter().filter(|t| t.private) {
         let (name, version) = (&target.name, &target.version);
@@ -224,22 +224,18 @@ fn check_same_work(
     )))
 }
 
-/// Refuses other drivers: `--drivers` is not in the stored file.
-fn check_same_drivers(stored: &StoredExperiment, now: &Manifest) -> Result<(), ResumeError> {
-    let named = |manifest: &Manifest| manifest.environment.get(DRIVERS).cloned();
-    let (was, is) = (named(&stored.manifest), named(now));
-    // Manifests of before do not name them, but trials have their parts.
-    let had_drivers = stored.trials.last().is_some_and(|trial| !trial.drivers.is_empty());
-    let same = if was.is_none() && had_drivers { is.is_some() } else { was == is };
-    if same {
-        return Ok(());
+/// Refuses other processes that generate the load: the flag that asks for them is not in the stored file.
+fn check_same_generators(before: &Manifest, now: &Manifest) -> Result<(), ResumeError> {
+    for fact in feature::generators().map(|generators| generators.fact) {
+        let (was, is) = (before.environment.get(fact), now.environment.get(fact));
+        if was != is {
+            let [was, is] = [was, is].map(|found| found.map_or("none", String::as_str));
+            return Err(ResumeError::Changed(format!(
+                "the {fact} were {was} and are {is}; specify --{fact} as when the run was started"
+            )));
+        }
     }
-    let was =
-        was.unwrap_or_else(|| if had_drivers { "of unknown number" } else { "none" }.to_owned());
-    let is = is.unwrap_or_else(|| "none".to_owned());
-    Err(ResumeError::Changed(format!(
-        "the drivers were {was} and are {is}; specify --drivers as when the run was started"
-    )))
+    Ok(())
 }
 
 /// Notes in the manifest, and in the stored file if blocks were added, that the run continues. Returns
@@ -305,7 +301,6 @@ fn value_text(value: Option<&serde_json::Value>) -> String {
 mod tests {
     use super::*;
     use crate::experiment::application::scripted::{COMMITS, first, job};
-    use pgio_results::joint::DriverPart;
     use pgio_verdict::test_support::{experiment, trial};
 
     fn target(name: &str, private: bool) -> CurrentTarget {
@@ -336,22 +331,17 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "drivers")]
     fn other_drivers_are_refused() {
         let users = [target("target", false)];
-        let error = remarked(&users, set(DRIVERS, "4")).unwrap_err();
+        let error = remarked(&users, set("drivers", "4")).unwrap_err();
         assert!(error.contains("the drivers were none and are 4; specify --drivers"), "{error}");
-        let mut stored = experiment(&["local"], vec![trial("local", 1, &[])]);
-        let alone = stored.manifest.clone();
-        stored.manifest.environment.insert(DRIVERS.to_owned(), "4".to_owned());
-        assert!(check_same_drivers(&stored, &stored.manifest).is_ok());
-        let error = check_same_drivers(&stored, &alone).unwrap_err().to_string();
+        let with = experiment(&["local"], vec![trial("local", 1, &[])]).manifest;
+        let (mut with, alone) = (with.clone(), with);
+        with.environment.insert("drivers".to_owned(), "4".to_owned());
+        assert!(check_same_generators(&with, &with).is_ok());
+        let error = check_same_generators(&with, &alone).unwrap_err().to_string();
         assert!(error.contains("were 4 and are none"), "{error}");
-        // A manifest of before.
-        let with = std::mem::replace(&mut stored.manifest, alone.clone());
-        stored.trials[0].drivers.push(DriverPart::default());
-        assert!(check_same_drivers(&stored, &with).is_ok());
-        let error = check_same_drivers(&stored, &alone).unwrap_err().to_string();
-        assert!(error.contains("were of unknown number and are none"), "{error}");
     }
 
     #[test]

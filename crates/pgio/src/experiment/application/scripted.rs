@@ -40,7 +40,7 @@ pub(super) fn try_job(before: &str) -> Result<Job, JobError> {
     Job::parse(&text, "x.toml", "x", ConnectionKeys::default())
 }
 
-pub(super) fn job(before: &str) -> Job {
+pub(crate) fn job(before: &str) -> Job {
     try_job(before).unwrap_or_else(|error| panic!("{error}"))
 }
 

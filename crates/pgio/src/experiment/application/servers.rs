@@ -221,14 +221,14 @@ pub(super) fn open_target(
     let last_setup = LastSetup::default();
     for layer in layers(spec, job.experiment.sweep) {
         let load = workloads.is_empty() && runs;
-        let (seed, drivers) = (job.seed, job.drivers.is_some());
+        let (seed, others) = (job.seed, job.generators.is_some());
         let place = WorkPlace {
             target,
             server: &server,
             last_setup: &last_setup,
             load,
             seed,
-            drivers,
+            others,
             stop,
         };
         let layer = layer.over(job.base_keys.layer.clone());
@@ -243,7 +243,7 @@ pub(super) fn open_target(
         None => target.host.clone().or_else(found_host),
     };
     let tests_device = spec.kind.def().tests_device;
-    if tests_device && host.is_none() && job.drivers.is_none() {
+    if tests_device && host.is_none() && job.generators.is_none() {
         return Err(OpenError::UnknownDeviceHost);
     }
     // A device to test is not the one that data and WAL must lie on.

@@ -12,7 +12,7 @@ use super::cells::{cells, layers};
 use super::error::{OpenError, RunError};
 use super::job::Job;
 use super::servers::{self, Purpose, TargetServer};
-use super::{background, drivers, workloads};
+use super::{background, workloads};
 use crate::config::experiment::{Experiment, Target, WorkloadSpec};
 use crate::experiment::admin::{self, ConflictError};
 use crate::experiment::background::Neighbor;
@@ -40,7 +40,7 @@ pub fn validate(
     out: &Path,
     observe: &mut Observer<'_>,
 ) -> Result<Vec<Unchecked>, RunError> {
-    drivers::check(job)?;
+    job.check_generators()?;
     let params = servers::params(job, "plan", observe)?;
     for other in admin::refuse_unfinished(params.values())? {
         observe(Event::OtherInterrupted(&other));
@@ -78,8 +78,9 @@ fn validate_workload(
     refuse_changed(&live::touched_before_check(&cells, &mut targets, hosts, &stop))?;
     live::check(&cells, &mut targets, hosts, &rules, neighbors, &stop)?;
     refuse_changed(&live::touched(&targets))?;
-    if let Some(drivers) = &job.drivers {
-        drivers::check_sessions(drivers, job.experiment.targets.len(), &targets)?;
+    if let Some(generators) = &job.generators {
+        let checked = generators.check_work(job.experiment.targets.len(), &targets);
+        checked.map_err(LiveError::from)?;
     }
     if cells.iter().any(|cell| cell.targets().any(|target| !servers.contains_key(target))) {
         validate_work(job, spec, hosts)?;
@@ -118,7 +119,7 @@ fn validate_work(job: &Job, spec: &WorkloadSpec, hosts: &Hosts) -> Result<(), Op
         let layer = layer.over(job.base_keys.layer.clone());
         (spec.kind.def().check_keys)(layer)?;
     }
-    (workloads::code(spec.kind).check_programs)(spec, job.drivers.is_some(), hosts)
+    (workloads::code(spec.kind).check_programs)(spec, job.generators.is_some(), hosts)
 }
 
 fn validate_private(e: &Experiment) -> Result<Vec<Unchecked>, OpenError> {

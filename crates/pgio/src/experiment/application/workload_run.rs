@@ -1,7 +1,7 @@
 //! Runs one workload: prepares it on its servers, begins its results, runs its trials, and cleans up.
 //!
 //! What can refuse the workload comes first: other runs, other servers than in the interrupted run, each
-//! condition, drivers, the length of slices. The directory of the results is created last. Next:
+//! condition, other processes, the length of slices. The directory of the results is created last. Next:
 //! `experiment::run` runs the trials.
 
 use std::cell::OnceCell;
@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use super::background;
 use super::cells::{cells, sweep};
-use super::drivers;
 use super::error::RunError;
 use super::estimate;
 use super::job::Job;
@@ -31,7 +30,7 @@ use crate::experiment::{admin, state};
 use crate::host::lock::LockFile;
 use crate::host::stop::Stop;
 use crate::treatment::journal::{self, Claims, Journal};
-use crate::workload::coordinator::Drivers;
+use crate::workload::{Coordinator, EngineError, Generator};
 use pgio_results::store::{Manifest, Store, StoredExperiment};
 
 /// State shared by the workloads of a run.
@@ -42,8 +41,8 @@ pub(super) struct SharedRun<'a> {
     pub(super) resumes: bool,
     pub(super) stop: &'a Stop,
     pub(super) servers: &'a BTreeMap<String, TargetServer>,
-    /// Started by the first workload, for all.
-    pub(super) drivers: OnceCell<Vec<Arc<Drivers>>>,
+    /// The processes that generate the load, started by the first workload for all.
+    pub(super) generators: OnceCell<Vec<Arc<dyn Coordinator>>>,
 }
 
 /// What an interrupted run left of a workload.
@@ -173,7 +172,7 @@ impl SharedRun<'_> {
         let journal_dir = state::journal_dir()?;
         let mut runner = self.runner(&plan, prepared, &journal_dir, observe)?;
         claim_and_check(&mut runner, claims)?;
-        self.start_drivers(&mut runner)?;
+        self.start_generators(&mut runner)?;
         runner.journal_tables()?;
         let ran = match self.begin(&mut runner, dir, remarks) {
             Ok(new) => {
@@ -287,11 +286,30 @@ impl SharedRun<'_> {
         })
     }
 
-    /// Starts the drivers, if the file or the command line names any.
-    fn start_drivers(&self, runner: &mut Live<'_>) -> Result<(), RunError> {
-        let Some(spec) = &self.job.drivers else { return Ok(()) };
-        let names: Vec<&str> = self.servers.keys().map(String::as_str).collect();
-        runner.generators = drivers::start(spec, &names, runner, self.run_id, &self.drivers)?;
+    /// Has the processes that generate the load, if others shall, reach their servers; starts them unless an earlier
+    /// workload has.
+    fn start_generators(&self, runner: &mut Live<'_>) -> Result<(), RunError> {
+        let Some(generators) = &self.job.generators else { return Ok(()) };
+        let names: Vec<&String> = self.servers.keys().collect();
+        let failed = |error: EngineError| RunError::from(LiveError::from(error));
+        generators.check_work(names.len(), &runner.targets).map_err(failed)?;
+        let groups = match self.generators.get() {
+            Some(groups) => groups,
+            None => {
+                let started = generators.start(names.len(), self.run_id, self.stop);
+                let started = started.map_err(failed)?;
+                self.generators.get_or_init(|| started)
+            }
+        };
+        for (name, target) in &mut runner.targets {
+            let position = names.iter().position(|known| *known == name).unwrap_or(0);
+            let group = Arc::clone(&groups[position % groups.len()]);
+            group.reach(&target.params, &mut target.admin, self.stop).map_err(failed)?;
+            for workload in &target.workloads {
+                workload.check_others(&*group, self.stop).map_err(failed)?;
+            }
+            runner.generators.insert(name.clone(), Generator::Others(group));
+        }
         Ok(())
     }
 

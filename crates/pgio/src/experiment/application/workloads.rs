@@ -32,8 +32,8 @@ pub struct WorkPlace<'a> {
     pub(crate) load: bool,
     /// The experiment's seed, for a data set whose keys name none.
     pub(crate) seed: u64,
-    /// Whether drivers generate the load, on hosts of their own.
-    pub(crate) drivers: bool,
+    /// Whether other processes generate the load, on hosts of their own.
+    pub(crate) others: bool,
     pub(crate) stop: &'a Stop,
 }
 
@@ -41,7 +41,7 @@ pub struct WorkPlace<'a> {
 #[derive(Debug)]
 pub struct WorkloadCode {
     pub kind: WorkloadKind,
-    /// Refuses hosts that lack its programs, before a server is started; the flag says whether drivers run it.
+    /// Refuses hosts that lack its programs, before a server is started; the flag says whether other processes run it.
     pub check_programs: fn(&WorkloadSpec, bool, &Hosts) -> Result<(), OpenError>,
     /// Prepares the work of one layer.
     pub prepare: Prepare,
@@ -99,7 +99,7 @@ pub(super) fn code(kind: WorkloadKind) -> &'static WorkloadCode {
 }
 
 /// Checks that the host of a command has its programs.
-fn check_programs(spec: &WorkloadSpec, drivers: bool, hosts: &Hosts) -> Result<(), OpenError> {
+fn check_programs(spec: &WorkloadSpec, others: bool, hosts: &Hosts) -> Result<(), OpenError> {
     let Some(command) = &spec.command else { return Ok(()) };
     let name = command.host.as_deref().unwrap_or(LOCAL);
     let host = match hosts.get(name) {
@@ -107,7 +107,7 @@ fn check_programs(spec: &WorkloadSpec, drivers: bool, hosts: &Hosts) -> Result<(
         None if name == LOCAL => Arc::new(Host::local()),
         None => return Err(OpenError::UnknownHost { name: name.to_owned(), example: "" }),
     };
-    let checked = command::check_programs(command, Lines::for_experiment(drivers), &host);
+    let checked = command::check_programs(command, Lines::for_experiment(others), &host);
     Ok(checked.map_err(EngineError::from)?)
 }
 
@@ -153,7 +153,7 @@ fn command(
         example: " with ssh = \"user@host\"",
     })?;
     let settings = CommandSettings::resolve(command, layer);
-    let lines = Lines::for_experiment(place.drivers);
+    let lines = Lines::for_experiment(place.others);
     let command = Command::new(settings, (host, lines), &target.params, admin);
     Ok(command.map_err(EngineError::from)?)
 }

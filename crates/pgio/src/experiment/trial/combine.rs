@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::record::{exclude_drivers, put, record_totals};
+use super::record::{exclude_generators, put, record_totals};
 use super::{Request, TrialResult, observed};
 use crate::experiment::trial_checks::{self, apart};
 use crate::treatment::InForce;
@@ -67,7 +67,7 @@ pub(super) fn combine(
     trial.window.seconds = trials.iter().map(|(_, t)| t.window.seconds).fold(0.0, f64::max);
     trial.metrics = BTreeMap::new();
     trial.sessions = trials.iter().flat_map(|(_, t)| t.sessions.iter().cloned()).collect();
-    trial.drivers = trials.iter().flat_map(|(_, t)| t.drivers.iter().cloned()).collect();
+    trial.generators = trials.iter().flat_map(|(_, t)| t.generators.iter().cloned()).collect();
     trial.timeline = timeline(&trials);
     trial.dataset = dataset(&trials);
     trial.database = database(&trials);
@@ -79,10 +79,10 @@ pub(super) fn combine(
         trial.warnings.extend(warnings);
         trial.telemetry = Some(telemetry_of(telemetry, &trials));
         // A server's own trial observes no hosts.
-        exclude_drivers(&mut trial, request.sources);
+        exclude_generators(&mut trial, request);
         series = Some(of_hosts);
     }
-    let is_whole = trial.outcome == Outcome::Complete && !trial_checks::lost_a_driver(&trial);
+    let is_whole = trial.outcome == Outcome::Complete && !trial_checks::lost_a_part(&trial);
     if is_whole {
         add_metrics(&mut trial, request, &servers);
     }
@@ -125,17 +125,17 @@ fn outcome(trials: &[(&str, &Trial)]) -> Outcome {
     });
     let complete = trials.iter().all(|(_, trial)| trial.outcome == Outcome::Complete);
     // The others were stopped because of it, and not by the user.
-    let lost = trials.iter().any(|(_, trial)| trial_checks::lost_a_driver(trial));
+    let lost = trials.iter().any(|(_, trial)| trial_checks::lost_a_part(trial));
     failed.unwrap_or(if complete || lost { Outcome::Complete } else { Outcome::Interrupted })
 }
 
-/// Adds how far apart the servers began. Where each has drivers of its own, how far those were apart is known already,
+/// Adds how far apart the servers began. Where others generate the load of each, how far those were apart is known already,
 /// and the worse of the two counts.
 fn add_start_check(trial: &mut Trial) {
     let servers = apart::check(trial);
     match trial.checks.iter_mut().find(|check| check.id == servers.id) {
-        Some(drivers) if drivers.verdict >= servers.verdict => {}
-        Some(drivers) => *drivers = servers,
+        Some(others) if others.verdict >= servers.verdict => {}
+        Some(others) => *others = servers,
         None => trial.checks.push(servers),
     }
 }

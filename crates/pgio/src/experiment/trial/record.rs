@@ -6,9 +6,8 @@ use jiff::Timestamp;
 
 use super::Request;
 use crate::experiment::trial_checks;
-use crate::telemetry::TelemetrySources;
+use crate::workload::Generator;
 use crate::workload::ProgramOutput;
-use crate::workload::coordinator::launch;
 use crate::workload::{EngineError, Totals, WindowOutcome, Workload};
 use pgio_results::histogram::Histogram;
 use pgio_results::latency::{Class, Statistic};
@@ -89,8 +88,8 @@ pub(super) fn record_run(
     }
     trial.sessions = ran.sessions;
     trial.timeline = condensed(ran.timeline);
-    trial.drivers = ran.drivers;
-    exclude_drivers(trial, request.sources);
+    trial.generators = ran.generators;
+    exclude_generators(trial, request);
     trial.checks.extend(ran.checks);
     record_totals(request.workload.as_ref(), trial, ran.totals, ran.seconds);
     trial.checks.extend(trial_checks::clock_step(ran.clock_moved, ran.seconds));
@@ -154,19 +153,20 @@ fn commit_rate(commits: u64, seconds: f64, is_primary: bool) -> Option<f64> {
     is_known.then(|| commits as f64 / seconds)
 }
 
-/// Drivers on this machine are not foreign: they do the trial's work.
-pub(super) fn exclude_drivers(trial: &mut Trial, sources: Option<&TelemetrySources>) {
-    if let Some(sources) = sources.filter(|_| !trial.drivers.is_empty()) {
+/// Other processes of this machine that generate the load are not foreign: they do the trial's work.
+pub(super) fn exclude_generators(trial: &mut Trial, request: &Request<'_>) {
+    let Generator::Others(others) = &request.generator else { return };
+    if let Some(sources) = request.sources.filter(|_| !trial.generators.is_empty()) {
         let names: Vec<&str> = sources.names_of_this_machine().collect();
-        subtract_drivers(trial, &names, launch::is_driver_descendant());
+        subtract_generators(trial, &names, others.descend_from_this());
     }
 }
 
-/// Subtracts the drivers' CPU from the foreign load of this machine, which has these names. Where they
+/// Subtracts their CPU from the foreign load of this machine, which has these names. Where they
 /// descend from this process, telemetry has counted them as its own.
-fn subtract_drivers(trial: &mut Trial, names: &[&str], are_descendants: bool) {
+fn subtract_generators(trial: &mut Trial, names: &[&str], are_descendants: bool) {
     let here = pgio_link::host_name();
-    let near = trial.drivers.iter().filter(|part| part.host == here && part.seconds > 0.0);
+    let near = trial.generators.iter().filter(|part| part.host == here && part.seconds > 0.0);
     let cores: f64 = near.map(|part| part.cpu_seconds / part.seconds).sum();
     let hosts = trial.telemetry.iter_mut().flat_map(|telemetry| &mut telemetry.hosts);
     let here = hosts.filter(|(name, _)| !are_descendants && names.contains(&name.as_str()));
@@ -216,7 +216,7 @@ pub(super) fn put(all: &mut BTreeMap<String, Metric>, name: &str, value: Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pgio_results::joint::DriverPart;
+    use pgio_results::joint::GeneratorPart;
     use pgio_results::telemetry::{HostUse, Telemetry};
 
     #[test]
@@ -247,11 +247,11 @@ mod tests {
     #[test]
     fn drivers_are_subtracted_from_the_foreign_load_that_includes_them() {
         let foreign = |measured: f64, are_descendants: bool| {
-            let part = |host: &str| DriverPart {
+            let part = |host: &str| GeneratorPart {
                 host: host.to_owned(),
                 seconds: 10.0,
                 cpu_seconds: 8.0,
-                ..DriverPart::default()
+                ..GeneratorPart::default()
             };
             let here = pgio_link::host_name();
             let host = |name: &str| {
@@ -260,11 +260,11 @@ mod tests {
             };
             let hosts = ["db", "local", "standby"].map(host).into();
             let mut trial = Trial {
-                drivers: vec![part(&here), part(&here), part("elsewhere")],
+                generators: vec![part(&here), part(&here), part("elsewhere")],
                 telemetry: Some(Telemetry { hosts, ..Telemetry::default() }),
                 ..Trial::new()
             };
-            subtract_drivers(&mut trial, &["db", "local"], are_descendants);
+            subtract_generators(&mut trial, &["db", "local"], are_descendants);
             let hosts = trial.telemetry.unwrap().hosts;
             let cores = |name: &str| (hosts[name].foreign_cores.unwrap() * 1e6).round() / 1e6;
             ["db", "local", "standby"].map(cores)

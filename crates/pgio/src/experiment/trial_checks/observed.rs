@@ -7,7 +7,7 @@
 use super::foreign::{self, percent, worst};
 use crate::host::{LOCAL, called};
 use pgio_results::checks::remedy;
-use pgio_results::joint::DriverPart;
+use pgio_results::joint::GeneratorPart;
 use pgio_results::model::{Check, Trial};
 use pgio_results::telemetry::Series;
 use pgio_results::telemetry::{Storage, Telemetry};
@@ -64,7 +64,7 @@ fn generator(telemetry: &Telemetry, trial: &Trial) -> Option<Check> {
         let all: u64 = groups.values().sum();
         (all > 0).then(|| *groups.get(&WaitGroup::Client).unwrap_or(&0) as f64 / all as f64)
     });
-    if !trial.drivers.is_empty() {
+    if !trial.generators.is_empty() {
         return busy_driver(trial, client);
     }
     // In a woven window, sessions wait for pgio only between slices, which do not count.
@@ -360,7 +360,7 @@ fn issuing_threads(trial: &Trial, sessions: Option<u32>) -> f64 {
 }
 
 /// Cores that a driver used, as a share of those that its threads could use.
-fn share(part: &DriverPart, threads: f64) -> Option<(f64, f64)> {
+fn share(part: &GeneratorPart, threads: f64) -> Option<(f64, f64)> {
     let cores = part.cpu_seconds / part.seconds;
     let usable = threads.min(f64::from(part.cores.max(1)));
     (part.seconds > 0.0).then_some((cores / usable, cores))
@@ -370,8 +370,9 @@ fn share(part: &DriverPart, threads: f64) -> Option<(f64, f64)> {
 /// `waited` is the share of time that all sessions waited for their drivers, if it was sampled.
 fn busy_driver(trial: &Trial, waited: Option<f64>) -> Option<Check> {
     const ID: &str = "generator-bound";
-    let threads = |part: &DriverPart| issuing_threads(trial, Some(part.sessions));
-    let shares = trial.drivers.iter().filter_map(|part| Some((part, share(part, threads(part))?)));
+    let threads = |part: &GeneratorPart| issuing_threads(trial, Some(part.sessions));
+    let shares =
+        trial.generators.iter().filter_map(|part| Some((part, share(part, threads(part))?)));
     let (part, (share, cores)) = shares.max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
     let (rank, host) = (part.rank, &part.host);
     if share <= GENERATOR_BUSY.0 || waited.is_some_and(|share| share <= GENERATOR_AWAITED.0) {
@@ -381,7 +382,7 @@ fn busy_driver(trial: &Trial, waited: Option<f64>) -> Option<Check> {
     let shown = waited.map_or(String::new(), |share| {
         format!(", and sessions waited for their drivers {} of the time", percent(share))
     });
-    let more = trial.drivers.len() + 1;
+    let more = trial.generators.len() + 1;
     Some(Check::invalid(
         ID,
         format!("driver {rank} on {host} used {cores:.2} cores{shown}"),

@@ -387,16 +387,16 @@ fn data_and_wal_must_lie_on_the_named_device() {
 }
 
 fn judged_drivers(cpu: &[f64], waited: Option<f64>) -> Check {
-    let part = |(rank, cpu_seconds): (usize, &f64)| DriverPart {
+    let part = |(rank, cpu_seconds): (usize, &f64)| GeneratorPart {
         rank: rank as u32,
         host: format!("h{rank}"),
         seconds: 10.0,
         cores: 4,
         cpu_seconds: *cpu_seconds,
-        ..DriverPart::default()
+        ..GeneratorPart::default()
     };
-    let drivers = cpu.iter().enumerate().map(part).collect();
-    busy_driver(&Trial { drivers, ..full_trial() }, waited).unwrap()
+    let generators = cpu.iter().enumerate().map(part).collect();
+    busy_driver(&Trial { generators, ..full_trial() }, waited).unwrap()
 }
 
 #[test]

@@ -236,8 +236,8 @@ impl Workload for Device {
         }
     }
 
-    fn check_drivers(&self, drivers: &dyn Coordinator, stop: &Stop) -> Result<(), EngineError> {
-        drivers.check(self, stop)
+    fn check_others(&self, others: &dyn Coordinator, stop: &Stop) -> Result<(), EngineError> {
+        others.check(self, stop)
     }
 
     fn session_settings(&self) -> SessionSettings {

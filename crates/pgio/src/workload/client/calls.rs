@@ -13,12 +13,12 @@ use crate::rng::SplitMix64;
 use crate::workload::Script;
 
 /// Type OIDs of the parameters: bigint and text.
-pub(in crate::workload) const BIGINT: u32 = 20;
-pub(in crate::workload) const TEXT: u32 = 25;
+pub(crate) const BIGINT: u32 = 20;
+pub(crate) const TEXT: u32 = 25;
 
 /// The work of all sessions. What sessions share is there, and sent to a driver, once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in crate::workload) struct AllCalls {
+pub(crate) struct AllCalls {
     different: Vec<Calls>,
     /// The index of each session's work.
     by_session: Vec<u32>,
@@ -26,18 +26,18 @@ pub(in crate::workload) struct AllCalls {
 
 impl AllCalls {
     /// All sessions do the same.
-    pub(super) fn shared(calls: Calls, sessions: u32) -> AllCalls {
+    pub(crate) fn shared(calls: Calls, sessions: u32) -> AllCalls {
         AllCalls { different: vec![calls], by_session: vec![0; sessions as usize] }
     }
 
     /// Each session has its own.
-    pub(in crate::workload) fn per_session(different: Vec<Calls>) -> AllCalls {
+    pub(crate) fn per_session(different: Vec<Calls>) -> AllCalls {
         let sessions = (0..).take(different.len()).collect();
         AllCalls { different, by_session: sessions }
     }
 
     /// Returns the number of sessions.
-    pub(in crate::workload) fn sessions(&self) -> usize {
+    pub(crate) fn sessions(&self) -> usize {
         self.by_session.len()
     }
 
@@ -52,7 +52,7 @@ impl AllCalls {
     }
 
     /// Returns the work of these sessions.
-    pub(in crate::workload) fn part(&self, first: usize, count: usize) -> AllCalls {
+    pub(crate) fn part(&self, first: usize, count: usize) -> AllCalls {
         let mut part = AllCalls { different: Vec::new(), by_session: Vec::new() };
         let mut places = BTreeMap::new();
         let sessions = first..first + count;
@@ -71,7 +71,7 @@ impl AllCalls {
 
 /// The work of one session.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in crate::workload) struct Calls {
+pub(crate) struct Calls {
     /// Its table, pins, plans and privileges; the body is empty.
     pub script: Script,
     pub statements: Vec<Statement>,
@@ -87,7 +87,7 @@ impl Calls {
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in crate::workload) struct Statement {
+pub(crate) struct Statement {
     pub name: Cow<'static, str>,
     pub sql: String,
     pub types: Vec<u32>,
@@ -95,14 +95,14 @@ pub(in crate::workload) struct Statement {
 
 /// Statements that are sent and answered together.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in crate::workload) struct Call {
+pub(crate) struct Call {
     pub share: f64,
     pub counts: Counts,
     pub steps: Vec<Step>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(in crate::workload) struct Step {
+pub(crate) struct Step {
     pub statement: Cow<'static, str>,
     pub parameters: Vec<Parameter>,
     /// It is sent so many times in a row.
@@ -110,7 +110,7 @@ pub(in crate::workload) struct Step {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::workload) enum Parameter {
+pub(crate) enum Parameter {
     /// A key from 1 to this number, drawn for each call; at most one per call.
     Key(u64),
     /// The number of the repetition, from 1.
@@ -122,7 +122,7 @@ pub(in crate::workload) enum Parameter {
 
 /// How a call is counted, and where the number of its rows comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::workload) enum Counts {
+pub(crate) enum Counts {
     /// Each returned row is one block read.
     Read,
     /// One returned row has the number of blocks read.

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use pgio_connect::Client;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::messages::{
+    Assignment, DriverError, Failure, FromDriver, PartProgress, PartResult, Report,
+};
 use super::preflight::{fault, open_admin, resolve_params};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::pg::words;
 use crate::workload::clock::{Opener, Start};
-use crate::workload::drivers::{
-    Assignment, DriverError, Failure, FromDriver, PartProgress, PartResult, Report,
-};
 use crate::workload::error::EngineError;
 use crate::workload::output::ProgramOutput;
 use crate::workload::participants::{

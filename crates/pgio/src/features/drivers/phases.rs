@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use pgio_connect::Client;
 
 use super::connected::ConnectedDrivers;
+use super::coordinator::{END_TIMEOUT, PartState};
+use super::messages::application_name_of_driver;
+use super::messages::{DriverError, Failure, Fault, PartProgress, Report, ToDriver};
 use super::proof::find_sessions;
 use super::roster::Roster;
-use super::{END_TIMEOUT, PartState};
-use crate::pg::leftovers::{application_name_of_command, application_name_of_driver};
+use crate::pg::leftovers::application_name_of_command;
 use crate::workload::clock::{Opener, ROUND_TRIPS, Start, common_lead};
-use crate::workload::drivers::{DriverError, Failure, Fault, PartProgress, Report, ToDriver};
 use crate::workload::error::EngineError;
 use crate::workload::participants::Setup;
 use crate::workload::phase::{self, Phase};

@@ -6,12 +6,14 @@
 use std::env;
 use std::time::Duration;
 
-use super::exit::{Failure, Outcome, USAGE};
-use super::signals;
-use crate::feature;
+use clap::{Args as _, FromArgMatches};
+
+use super::messages::{RANKS_VARIABLE, SLURM_RANK_VARIABLE};
+use super::serve::serve;
+use crate::cli::exit::{Failure, Outcome, USAGE};
+use crate::cli::signals;
+use crate::feature::{self, Subcommand};
 use crate::workload::PartKind;
-use crate::workload::driver::serve;
-use crate::workload::drivers::{RANKS_VARIABLE, SLURM_RANK_VARIABLE};
 use pgio_link::{COORDINATOR_VARIABLE, TOKEN_VARIABLE, Token};
 
 /// Variables in which engines give a process its number, the more specific first.
@@ -22,8 +24,17 @@ const SLURM_STEP: &str = "SLURM_STEP_ID";
 /// Larger numbers are Slurm's own steps, such as the batch script's.
 const LAST_STEP_OF_SRUN: u32 = 0xffff_fff0;
 
+pub(super) const COMMAND: Subcommand = Subcommand {
+    name: "drive",
+    define: |command| {
+        let about = "Generate load for the pgio that started this one with --drivers";
+        Args::augment_args(command).about(about).display_order(62)
+    },
+    run: |matches| Ok(run(&Args::from_arg_matches(matches)?)),
+};
+
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {
+struct Args {
     /// Addresses of the coordinator, separated by commas
     #[arg(long, value_name = "HOST:PORT", env = COORDINATOR_VARIABLE)]
     coordinator: Option<String>,
@@ -32,7 +43,7 @@ pub(super) struct Args {
     within: u64,
 }
 
-pub(super) fn run(args: &Args) -> Outcome {
+fn run(args: &Args) -> Outcome {
     let refused = |text: String| Failure::message(USAGE, text);
     let coordinator = args.coordinator.as_deref().ok_or_else(|| {
         refused(format!(

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::messages::{Failure, Fault, FromDriver, Report, ToDriver};
+use super::part::{Order, TrialWork};
 use super::preflight::{fault, reach};
-use super::trial::{Order, TrialWork};
 use crate::exit_code::{CONNECT, HasExitCode, INTERRUPTED, REFUSED};
 use crate::host::stop::Stop;
 use crate::pg::words;
-use crate::workload::drivers::{Failure, Fault, FromDriver, Report, ToDriver};
 use crate::workload::error::EngineError;
 use crate::workload::shared::PartKinds;
 use pgio_link::{
@@ -27,7 +27,7 @@ const END_TIMEOUT: Duration = Duration::from_millis(1200);
 const SIGNAL_END_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
-pub enum ServeError {
+pub(super) enum ServeError {
     #[error(transparent)]
     Link(#[from] LinkError),
     #[error("lost the connection to the coordinator: {0}")]
@@ -55,7 +55,7 @@ struct Current {
 }
 
 /// Serves until the coordinator says that the run is over.
-pub fn serve(
+pub(super) fn serve(
     coordinator: &str,
     token: &Token,
     rank: Option<u32>,

@@ -2,9 +2,13 @@
 
 use std::net::SocketAddr;
 
+use crate::config::experiment::key::section;
+use crate::config::experiment::section::Section;
+use crate::config::value::ConfigError;
+
 /// What starts the drivers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DriverEngine {
+pub(super) enum DriverEngine {
     /// Processes on this machine.
     Local,
     /// `srun` inside an allocation.
@@ -17,7 +21,7 @@ pub enum DriverEngine {
 
 /// What is divided among the drivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Spread {
+pub(super) enum Spread {
     /// All drivers have a part of every server's sessions.
     #[default]
     Sessions,
@@ -28,7 +32,7 @@ pub enum Spread {
 choice! { Spread: Sessions "sessions", Target "target" }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DriverSpec {
+pub(super) struct DriverSpec {
     pub engine: DriverEngine,
     pub count: u32,
     /// The image of Kubernetes' drivers.
@@ -42,7 +46,7 @@ pub struct DriverSpec {
 
 impl DriverSpec {
     /// How many there are, and what is divided among them.
-    pub fn divided(&self) -> String {
+    pub(super) fn divided(&self) -> String {
         match self.spread {
             Spread::Sessions => self.count.to_string(),
             Spread::Target => format!("{}, divided among the servers", self.count),
@@ -51,13 +55,13 @@ impl DriverSpec {
 }
 
 /// Drivers beyond this are a mistake: one drives some 280,000 queries per second per core.
-pub const MAX_DRIVERS: u32 = 1024;
+pub(super) const MAX_DRIVERS: u32 = 1024;
 
 /// The engine and count as one text gives them; `run:` may leave the count to another key.
-pub type Named = (DriverEngine, Option<u32>);
+pub(super) type Named = (DriverEngine, Option<u32>);
 
 /// Parses `local:3`, `slurm:4`, `kubernetes:4`, `run:COMMAND` or `run:4:COMMAND`.
-pub fn parse_engine(text: &str) -> Result<Named, String> {
+pub(super) fn parse_engine(text: &str) -> Result<Named, String> {
     let (name, rest) = text.split_once(':').ok_or_else(|| {
         format!(
             "`{text}` is not ENGINE:N; write local:3, slurm:4, kubernetes:4, 'run:COMMAND' or 'run:4:COMMAND'"
@@ -94,13 +98,13 @@ fn parse_run(text: &str) -> Result<Named, String> {
     Ok((DriverEngine::Run(line.trim().to_owned()), count))
 }
 
-pub fn parse_count(text: &str) -> Result<u32, String> {
+pub(super) fn parse_count(text: &str) -> Result<u32, String> {
     let count: Option<u32> = text.parse().ok().filter(|n| (1..=MAX_DRIVERS).contains(n));
     count.ok_or_else(|| format!("`{text}` is not a number of drivers from 1 to {MAX_DRIVERS}"))
 }
 
 /// Parses cores as Kubernetes writes them: `2`, `0.5` or `500m`.
-pub fn parse_cpu(text: &str) -> Result<String, String> {
+pub(super) fn parse_cpu(text: &str) -> Result<String, String> {
     let is_number = |digits: &str| digits.parse().is_ok_and(|n: u32| n > 0);
     let is_cores = |text: &str| {
         text.bytes().all(|b| b.is_ascii_digit() || b == b'.')
@@ -115,7 +119,7 @@ pub fn parse_cpu(text: &str) -> Result<String, String> {
 
 impl DriverSpec {
     /// Completes what was named with the count of the key `count`.
-    pub fn new(
+    pub(super) fn new(
         (engine, named): Named,
         count: Option<u32>,
         image: Option<String>,
@@ -141,6 +145,100 @@ impl DriverSpec {
             (_, Some(_)) => Err("an image is only for kubernetes:N; delete it".to_owned()),
         }
     }
+}
+
+section! { keys, "[drivers]",
+    "Several processes that generate the load together. Without it, pgio alone does.";
+    engine: Parsed<Named>("local:N, slurm:N, kubernetes:N, run:COMMAND or run:N:COMMAND", parse_engine) or "none; --drivers",
+        "what starts the N drivers; COMMAND contains {drive}, the driver's command, and may contain {n}";
+    count: Whole<u32>(1..=MAX_DRIVERS), "number of drivers if the engine is run:COMMAND";
+    spread: Parsed<Spread>("sessions or target", spread_named) or "sessions",
+        "what is divided among the drivers: sessions gives each a range of every server's sessions; target gives each server drivers of its own";
+    image: Parsed<String>("the name of an image", text) or "none; --image",
+        "container image for Kubernetes drivers; it must contain the same program file";
+    cpu: Parsed<String>("a number of cores, or of thousandths of one with m", parse_cpu) or "1",
+        "CPU that each driver pod requests, such as \"500m\"";
+    listen: Parsed<SocketAddr>("ADDRESS:PORT", listen_address) or "a free port on all addresses, for local drivers on the loopback",
+        "where pgio listens for its drivers";
+}
+
+/// The keys of `[drivers]`, below the flags.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct DriverKeys {
+    pub engine: Option<Named>,
+    pub count: Option<u32>,
+    pub image: Option<String>,
+    pub cpu: Option<String>,
+    pub spread: Option<Spread>,
+    pub listen: Option<SocketAddr>,
+}
+
+impl DriverKeys {
+    /// Returns what the flags and the file ask for together; `None` without an engine.
+    pub(super) fn resolve(
+        &self,
+        engine: Option<Named>,
+        image: Option<String>,
+    ) -> Result<Option<DriverSpec>, String> {
+        let by_flag = engine.is_some();
+        let Some(engine) = engine.or_else(|| self.engine.clone()) else {
+            return match image {
+                Some(_) => Err("--image needs --drivers kubernetes:N".to_owned()),
+                None => Ok(None),
+            };
+        };
+        // The file's image is for the file's engine.
+        let file_image =
+            self.image.clone().filter(|_| !by_flag || matches!(engine.0, DriverEngine::Kubernetes));
+        if !by_flag {
+            self.check_engine(&engine)?;
+        }
+        let mut spec = DriverSpec::new(engine, self.count, image.or(file_image), self.listen)?;
+        if let Some(cpu) = &self.cpu {
+            spec.cpu.clone_from(cpu);
+        }
+        spec.spread = self.spread.unwrap_or_default();
+        Ok(Some(spec))
+    }
+
+    /// Refuses keys of the file that its engine does not use.
+    fn check_engine(&self, (engine, named): &Named) -> Result<(), String> {
+        match (named, self.count) {
+            (Some(named), Some(count)) if *named != count => {
+                return Err(format!(
+                    "engine starts {named} drivers and count is {count}; delete count"
+                ));
+            }
+            _ => {}
+        }
+        match engine {
+            DriverEngine::Kubernetes => Ok(()),
+            _ if self.cpu.is_some() => Err("cpu is only for kubernetes:N; delete it".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(super) fn read(section: &Section<'_>) -> Result<DriverKeys, ConfigError> {
+    section.refuse_keys_outside(&keys::SECTION)?;
+    Ok(DriverKeys {
+        engine: section.read(&keys::engine)?,
+        count: section.read(&keys::count)?,
+        spread: section.read(&keys::spread)?,
+        image: section.read(&keys::image)?,
+        cpu: section.read(&keys::cpu)?,
+        listen: section.read(&keys::listen)?,
+    })
+}
+
+fn spread_named(text: &str) -> Result<Spread, String> {
+    let named = Spread::ALL.iter().find(|(name, _)| *name == text).map(|(_, spread)| *spread);
+    let why = || format!("`{text}` is not a way to spread the work; write sessions or target");
+    named.ok_or_else(why)
+}
+
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("`{text}` is not ADDRESS:PORT, such as 10.0.0.1:7432"))
 }
 
 #[cfg(test)]
@@ -189,5 +287,23 @@ mod tests {
         assert!(resolve("kubernetes:4", None, None).unwrap_err().contains("--image IMAGE"));
         assert!(resolve("local:4", None, Some("i")).unwrap_err().contains("only for kubernetes"));
         assert!(resolve("kubernetes:4", None, Some("i")).is_ok());
+    }
+
+    #[test]
+    fn keys_that_the_engine_does_not_use_are_refused() {
+        let keys = DriverKeys {
+            engine: parse_engine("slurm:4").ok(),
+            count: Some(8),
+            ..DriverKeys::default()
+        };
+        let error = keys.resolve(None, None).unwrap_err();
+        assert_eq!(error, "engine starts 4 drivers and count is 8; delete count");
+        let by_flag = keys.resolve(parse_engine("local:2").ok(), None).unwrap().unwrap();
+        assert_eq!(by_flag.count, 2, "the file's keys are for its own engine");
+        let keys = DriverKeys { count: None, cpu: Some("2".to_owned()), ..keys };
+        assert_eq!(
+            keys.resolve(None, None).unwrap_err(),
+            "cpu is only for kubernetes:N; delete it"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! What the coordinator and its drivers have in common: the messages between them, errors, environment.
 //!
 //! Several drivers generate the load of one window; the process that runs the experiment coordinates. The code of
-//! the two processes is apart: [`super::coordinator`] runs in the pgio that runs the experiment, [`super::driver`]
+//! the two processes is apart: [`super::coordinator`] runs in the pgio that runs the experiment, [`super::serve`]
 //! in each `pgio drive`. Both use this file, and neither uses the other.
 //!
 //! Drivers dial in ([`pgio_link`]) and stay for the whole run. For each trial the coordinator sends each its
@@ -18,19 +18,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use pgio_connect::Client;
 use serde::{Deserialize, Serialize};
 
-use super::error::{EngineError, WorkError};
-use super::output::ProgramOutput;
-use super::shared::Part;
-use super::slice::Totals;
 use crate::config::resolve::Extent;
 use crate::exit_code::{CONNECT, HasExitCode, REFUSED, TRIAL};
 use crate::host::exec::ExecError;
+use crate::pg::leftovers::application_name;
+use crate::workload::Totals;
+use crate::workload::error::{EngineError, WorkError};
+use crate::workload::output::ProgramOutput;
+use crate::workload::shared::Part;
 use pgio_link::LinkError;
 use pgio_results::model::{SessionTotals, Slice};
 
 /// A driver's part of a trial.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Assignment {
+pub(super) struct Assignment {
     pub dsn: String,
     pub application_name: String,
     pub part: Part,
@@ -45,7 +46,7 @@ pub struct Assignment {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub enum ToDriver {
+pub(super) enum ToDriver {
     /// Connect once and say which server answers.
     Reach {
         number: u64,
@@ -87,13 +88,13 @@ pub enum ToDriver {
 
 /// What a driver says about the trial, or in answer to the question, of this number.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct FromDriver {
+pub(super) struct FromDriver {
     pub number: u64,
     pub report: Report,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Report {
+pub(super) enum Report {
     /// The name of the server.
     Reached(String),
     /// The host has what the work needs.
@@ -120,7 +121,7 @@ pub enum Report {
 
 /// What a driver says of its failure.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Failure {
+pub(super) struct Failure {
     pub message: String,
     pub fault: Fault,
     /// Somebody else than the coordinator ended the driver.
@@ -128,7 +129,7 @@ pub struct Failure {
 }
 
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-pub struct PartProgress {
+pub(super) struct PartProgress {
     pub covered: f64,
     pub block_visits: u64,
     pub blocks_scanned: u64,
@@ -138,7 +139,7 @@ pub struct PartProgress {
 
 /// What a driver did in a window that it ended.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct PartResult {
+pub(super) struct PartResult {
     pub totals: Totals,
     pub sessions: Vec<SessionTotals>,
     pub timeline: Vec<Slice>,
@@ -222,18 +223,24 @@ impl HasExitCode for DriverError {
 
 impl From<DriverError> for EngineError {
     fn from(error: DriverError) -> EngineError {
-        EngineError::Work(WorkError::new(error))
+        let lost = matches!(error, DriverError::Lost { .. }).then(|| super::lost(&error));
+        EngineError::Work(WorkError { lost, ..WorkError::new(error) })
     }
 }
 
+/// Application name for the sessions of a driver.
+pub(super) fn application_name_of_driver(run_id: &str, rank: u32) -> String {
+    format!("{} driver {rank}", application_name(run_id))
+}
+
 /// The variable with the ranks of the processes that one start makes, separated by commas.
-pub const RANKS_VARIABLE: &str = "PGIO_DRIVE_RANKS";
+pub(super) const RANKS_VARIABLE: &str = "PGIO_DRIVE_RANKS";
 
 /// The variable in which Slurm gives each process of a step its number.
-pub const SLURM_RANK_VARIABLE: &str = "SLURM_PROCID";
+pub(super) const SLURM_RANK_VARIABLE: &str = "SLURM_PROCID";
 
 /// Returns text that identifies a server for every client: port, start time and database.
-pub fn server_name(client: &mut Client) -> Result<String, pgio_connect::Error> {
+pub(super) fn server_name(client: &mut Client) -> Result<String, pgio_connect::Error> {
     let row = client.query_one(
         "SELECT coalesce(current_setting('port', true), '') || '/' || \
                 (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text || '/' || current_database()",

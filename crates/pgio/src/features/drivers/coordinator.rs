@@ -1,51 +1,59 @@
 //! The coordinator: what the pgio that runs the experiment does with its drivers.
 //!
-//! [`roster`] has them started by what the user has ([`launch`]), waits for them and replaces lost ones;
-//! [`connected`] knows who is there and asks all of them whether they reach the server. Here they are the
+//! [`super::roster`] has them started by what the user has ([`super::launch`]), waits for them and replaces lost ones;
+//! [`super::connected`] knows who is there and asks all of them whether they reach the server. Here they are the
 //! participants of a trial: each is sent its part, all come to the window's start and work in one window
-//! ([`phases`]), and what they did is added up; PostgreSQL's own count is the proof ([`proof`]). A
+//! ([`super::phases`]), and what they did is added up; PostgreSQL's own count is the proof ([`super::proof`]). A
 //! driver that fails or is lost ends the trial.
 //!
-//! Nothing here uses [`super::driver`], which runs in other processes.
-
-mod connected;
-pub mod launch;
-mod phases;
-mod proof;
-mod roster;
+//! Nothing here uses [`super::serve`], which runs in other processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use connected::{ConnectedDrivers, Driver};
-use pgio_connect::Client;
-use phases::{GatePhase, WindowPhase, open_all};
-use proof::{Counted, find_addresses, terminate_lost};
-use roster::{ATTEMPTS, Roster};
-pub use roster::{DriverCounts, Drivers};
+use pgio_connect::{Client, ConnectParams};
 
-use super::clock::Start;
-use super::drivers::{Assignment, DriverError, Failure, PartResult, Report, ToDriver};
-use super::error::EngineError;
-use super::output::ProgramOutput;
-use super::participants::{Participants, Setup, WindowEvent, WindowOutcome};
-use super::phase;
-use super::prepare::version_num;
-use super::shared::{Coordinator, Part, Proof, SharedWork, WorkLimit};
-use super::window::{OpenWindow, WindowPlan};
+use super::connected::{ConnectedDrivers, Driver};
+use super::messages::application_name_of_driver;
+use super::messages::{Assignment, DriverError, Failure, PartResult, Report, ToDriver};
+use super::phases::{GatePhase, WindowPhase, open_all};
+use super::proof::{self, Counted, find_addresses, terminate_lost};
+use super::roster::{ATTEMPTS, Drivers, Roster};
+use super::{launch, messages};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
-use crate::pg::leftovers::application_name_of_driver;
+use crate::workload::EngineError;
+use crate::workload::clock::Start;
+use crate::workload::output::ProgramOutput;
+use crate::workload::participants::{Participants, Setup, WindowEvent, WindowOutcome};
+use crate::workload::phase;
+use crate::workload::prepare::version_num;
+use crate::workload::shared::{Coordinator, Part, Proof, SharedWork, WorkLimit};
+use crate::workload::window::{OpenWindow, WindowPlan};
 use pgio_link::{Arrival, Offset};
-use pgio_results::joint::DriverPart;
+use pgio_results::joint::GeneratorPart;
 use pgio_results::latency::Class;
-use pgio_results::model::Check;
 
 impl Coordinator for Drivers {
     fn check(&self, work: &dyn SharedWork, stop: &Stop) -> Result<(), EngineError> {
         self.check_hosts(work, stop)
+    }
+
+    fn reach(
+        &self,
+        params: &ConnectParams,
+        admin: &mut Client,
+        stop: &Stop,
+    ) -> Result<(), EngineError> {
+        let failed = |source| EngineError::Postgres { doing: "reading the server's name", source };
+        let server = messages::server_name(admin).map_err(failed)?;
+        self.reach_server(params, &server, stop)
+    }
+
+    fn descend_from_this(&self) -> bool {
+        launch::is_driver_descendant()
     }
 
     fn prepare(
@@ -325,7 +333,7 @@ impl PartState {
     }
 
     /// Returns the part as the trial stores it; none without a result.
-    pub(super) fn to_stored(&self) -> Option<DriverPart> {
+    pub(super) fn to_stored(&self) -> Option<GeneratorPart> {
         let result = self.result.as_ref()?;
         let trip = |part: fn(&Offset) -> Duration| {
             self.offset.as_ref().map_or(0.0, |offset| part(offset).as_secs_f64())
@@ -333,7 +341,7 @@ impl PartState {
         let other_calls = [Class::Delivery, Class::Device].map(|c| result.totals.count(c.name()));
         let mut histograms = result.totals.histograms.clone();
         histograms.retain(|_, h| h.total_count() > 0);
-        Some(DriverPart {
+        Some(GeneratorPart {
             rank: self.rank,
             host: self.host.clone(),
             addresses: self.addresses.clone(),
@@ -356,7 +364,12 @@ pub(super) const END_TIMEOUT: Duration = Duration::from_secs(12);
 
 impl Failure {
     /// Converts the failure of the driver of this rank into the error of the trial.
-    fn into_error(self, connected: &ConnectedDrivers, rank: u32, inside: bool) -> EngineError {
+    pub(super) fn into_error(
+        self,
+        connected: &ConnectedDrivers,
+        rank: u32,
+        inside: bool,
+    ) -> EngineError {
         let Failure { message, fault, stopped } = self;
         if stopped {
             let why = "a signal stopped it".to_owned();
@@ -387,16 +400,6 @@ fn abandon(
             Err(lost) => drop(ended.insert(lost.rank)),
         }
     }
-}
-
-/// Returns the check of a trial that lost a driver.
-pub fn lost_driver_check(error: &EngineError) -> Option<Check> {
-    let lost = error.work().filter(|error| matches!(error, DriverError::Lost { .. }))?;
-    Some(Check::invalid(
-        "driver-lost",
-        lost.to_string(),
-        "find out what ended the driver or cut its connection; the trial is repeated with all drivers",
-    ))
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use super::connected::ConnectedDrivers;
 use super::launch::{Invitation, Launcher};
+use super::messages::{DriverError, ToDriver};
 use crate::host::stop::Stop;
-use crate::workload::drivers::{DriverError, ToDriver};
 use crate::workload::error::EngineError;
 use pgio_link::{
     Arrival, Clock, LinkError, Listener, Ranks, Run, Token, host_name, local_addresses,
@@ -24,7 +24,7 @@ pub(super) const TICK: Duration = Duration::from_millis(50);
 pub(super) const ATTEMPTS: u32 = 3;
 
 /// Drivers of a run: all, or one server's. One trial at a time uses them.
-pub struct Drivers(pub(super) Mutex<Roster>);
+pub(super) struct Drivers(pub(super) Mutex<Roster>);
 
 impl std::fmt::Debug for Drivers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -44,7 +44,7 @@ pub(super) struct Roster {
 
 /// How many drivers a run has.
 #[derive(Debug, Clone, Copy)]
-pub struct DriverCounts {
+pub(super) struct DriverCounts {
     pub drivers: u32,
     /// Groups of the same size, each of which serves trials of its own.
     pub groups: u32,
@@ -53,7 +53,7 @@ pub struct DriverCounts {
 impl Drivers {
     /// Listens, has the engine start the drivers, and waits until all have connected. Returns
     /// the groups.
-    pub fn open(
+    pub(super) fn open(
         mut launcher: Box<dyn Launcher>,
         counts: DriverCounts,
         listen: Option<SocketAddr>,
@@ -326,9 +326,9 @@ mod tests {
 
     use super::*;
     use crate::config::ClientSettings;
+    use crate::features::drivers::messages::{Failure, Fault, FromDriver, Report};
     use crate::workload::client::ClientWork;
     use crate::workload::client::calls::{AllCalls, Calls, Statement};
-    use crate::workload::drivers::{Failure, Fault, FromDriver, Report};
     use crate::workload::shared::Proof;
     use crate::workload::{Generator, Script, Setup};
     use pgio_link::{Event, Hello, Link, PROTOCOL, Patience, build_hash, dial};

@@ -13,14 +13,14 @@ use std::{fs, thread};
 use pgio_link::{COORDINATOR_VARIABLE, LinkError, TOKEN_VARIABLE, Token};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::config::drivers::{DriverEngine, DriverSpec};
+use super::messages::{DriverError, RANKS_VARIABLE, SLURM_RANK_VARIABLE};
+use super::spec::{DriverEngine, DriverSpec};
 use crate::host::command::CommandLine;
 use crate::host::exec::{Exec, Local, SpawnOptions, own_stderr, spawn};
 use crate::host::proc;
-use crate::workload::drivers::{DriverError, RANKS_VARIABLE, SLURM_RANK_VARIABLE};
 
 /// Returns the engine that the user names.
-pub fn launcher(spec: &DriverSpec) -> Box<dyn Launcher> {
+pub(super) fn launcher(spec: &DriverSpec) -> Box<dyn Launcher> {
     match &spec.engine {
         DriverEngine::Local => Box::new(LocalLauncher::default()),
         DriverEngine::Slurm => Box::new(CommandLauncher::slurm()),
@@ -31,14 +31,14 @@ pub fn launcher(spec: &DriverSpec) -> Box<dyn Launcher> {
 
 /// What drivers need to find the coordinator and to be let in.
 #[derive(Debug, Clone)]
-pub struct Invitation {
+pub(super) struct Invitation {
     pub coordinator: String,
     pub token: Token,
     pub run_id: String,
 }
 
 /// An engine that starts drivers.
-pub trait Launcher: Send {
+pub(super) trait Launcher: Send {
     /// Refuses, before anything is started, what cannot work.
     fn check(&self) -> Result<(), DriverError>;
 
@@ -315,7 +315,7 @@ const DRIVE: &[u8] = b"drive";
 
 /// Returns whether a driver is among the descendants of this process, which telemetry counts as its own load.
 /// Drivers of `local:N` are, drivers of Slurm descend from its daemon, and a user's command may start either.
-pub fn is_driver_descendant() -> bool {
+pub(super) fn is_driver_descendant() -> bool {
     let Ok(own) = i32::try_from(std::process::id()) else { return false };
     let is_driver = |pid: &i32| {
         // A process that has ended meanwhile is no driver.
@@ -371,7 +371,7 @@ impl Kubernetes {
 }
 
 /// Returns the manifest of Secret and Job, for a run or for the user to read.
-pub fn manifest(spec: &DriverSpec, run_id: &str, coordinator: &str, token: &str) -> String {
+pub(super) fn manifest(spec: &DriverSpec, run_id: &str, coordinator: &str, token: &str) -> String {
     // A JSON string is a YAML scalar that nothing can break out of.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let values = [
@@ -457,7 +457,7 @@ impl Launcher for Kubernetes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::drivers::{DriverEngine, Spread};
+    use crate::features::drivers::spec::{DriverEngine, Spread};
     use std::process::Command;
 
     #[test]

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use pgio_connect::Client;
 
+use super::messages::{Fault, server_name};
 use crate::exit_code::{REFUSED, USAGE};
 use crate::host::stop::Stop;
 use crate::pg::{leftovers, session};
-use crate::workload::drivers::{Fault, server_name};
 use crate::workload::error::EngineError;
 use pgio_connect::{ConnectError, ConnectParams, Env, RootCert, SslMode};
 

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+use super::messages::application_name_of_driver;
+use super::messages::{DriverError, Failure, Fault, FromDriver, Report, ToDriver};
 use super::roster::{ATTEMPTS, Drivers, Roster, TICK};
 use crate::host::stop::Stop;
-use crate::pg::leftovers::application_name_of_driver;
-use crate::workload::drivers::{DriverError, Failure, Fault, FromDriver, Report, ToDriver};
 use crate::workload::error::EngineError;
 use crate::workload::shared::SharedWork;
 use pgio_connect::ConnectParams;
@@ -170,8 +170,8 @@ impl Drivers {
     /// Has every driver connect to the server once. `expected` is what [`server_name`] returns for the
     /// coordinator's own session.
     ///
-    /// [`server_name`]: crate::workload::drivers::server_name
-    pub fn reach(
+    /// [`server_name`]: super::messages::server_name
+    pub(super) fn reach_server(
         &self,
         params: &ConnectParams,
         expected: &str,

@@ -11,18 +11,19 @@ use pgio_connect::Client;
 use pgio_link::Offset;
 use pgio_results::checks;
 use pgio_results::model::{Check, Slice};
-use pgio_results::thresholds::{COUNTS_APART, PARTICIPANTS_APART};
+use pgio_results::thresholds::PARTICIPANTS_APART;
 
-use super::PartState;
-use crate::pg::leftovers::{application_name_of_command, application_name_of_driver};
+use super::coordinator::PartState;
+use super::messages::application_name_of_driver;
+use super::messages::{DriverError, PartResult};
+use super::{COUNTS_APART, SUM};
+use crate::pg::leftovers::application_name_of_command;
 use crate::pg::server::FORCE_FLUSH_SINCE;
-use crate::workload::drivers::{DriverError, PartResult};
 use crate::workload::error::EngineError;
 use crate::workload::participants::WindowOutcome;
 use crate::workload::shared::Proof;
 use crate::workload::slice::Totals;
 
-const ID: &str = "driver-sum";
 /// Before 15 the collector may return values that are half a second old.
 const STATISTICS_DELAY: std::time::Duration = std::time::Duration::from_millis(600);
 /// Readings until two agree. Beyond, other sessions use the tables, which the check then finds.
@@ -103,22 +104,22 @@ pub(super) fn check(before: Counted, after: Counted, totals: &Totals) -> Check {
         let message = format!(
             "the drivers counted {drivers} calls, the server {server}: {percent:.2} % apart"
         );
-        return Check::invalid(ID, message, remedy);
+        return Check::invalid(SUM, message, remedy);
     }
     if (commits as f64) < drivers as f64 * (1.0 - COUNTS_APART.0) {
         let message = format!(
             "the drivers counted {drivers} committed calls, the server only {commits} commits"
         );
-        return Check::invalid(ID, message, remedy);
+        return Check::invalid(SUM, message, remedy);
     }
-    Check::ok(ID, format!("the drivers counted {drivers} calls, the server {server}"))
+    Check::ok(SUM, format!("the drivers counted {drivers} calls, the server {server}"))
 }
 
 /// Returns the check of drivers whose sessions the server does not see as theirs.
 pub(super) fn hidden_sessions_check(ranks: &[u32]) -> Check {
     let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
     Check::invalid(
-        ID,
+        SUM,
         format!("pg_stat_activity does not show the sessions of driver {}", ranks.join(", ")),
         "connect drivers directly to PostgreSQL, as the same role",
     )
@@ -202,7 +203,7 @@ pub(super) fn merge(outcome: &mut WindowOutcome, parts: &[PartState]) {
     outcome.stood_still = results().map(|result| result.stood_still).fold(0.0, f64::max);
     outcome.cancelled_sync_rep = results().map(|result| result.cancelled_sync_rep).sum();
     outcome.readings = results().flat_map(|result| result.readings.clone()).collect();
-    outcome.drivers = parts.iter().filter_map(PartState::to_stored).collect();
+    outcome.generators = parts.iter().filter_map(PartState::to_stored).collect();
 }
 
 /// Sums the totals of all parts in the order of the drivers.
@@ -326,7 +327,7 @@ mod tests {
         assert_eq!(outcome.totals.histograms["commit"], alone);
         assert_eq!((outcome.totals.calls, outcome.seconds), (5, 3.0));
         assert_eq!((outcome.timeline.len(), outcome.timeline[0].commits), (1, 5));
-        assert_eq!(outcome.drivers.iter().map(|d| d.calls).collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(outcome.generators.iter().map(|d| d.calls).collect::<Vec<_>>(), [2, 3]);
     }
 
     #[test]
