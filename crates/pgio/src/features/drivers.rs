@@ -88,7 +88,7 @@ fn lost(error: &DriverError) -> Check {
 }
 
 #[derive(Debug, clap::Args)]
-struct Args {
+struct DriverArgs {
     /// Generate the load by several drivers: local:N, slurm:N, kubernetes:N, run:COMMAND or run:N:COMMAND, with
     /// {drive} in COMMAND; replaces `engine` of [drivers]
     #[arg(long, value_name = "ENGINE")]
@@ -102,12 +102,12 @@ struct Args {
 }
 
 fn define(command: clap::Command) -> clap::Command {
-    <Args as clap::Args>::augment_args(command)
+    <DriverArgs as clap::Args>::augment_args(command)
 }
 
 /// Returns the drivers that flags and file ask for together.
 fn read(matches: &clap::ArgMatches, job: &Job) -> Result<Asked, Failure> {
-    let args = <Args as clap::FromArgMatches>::from_arg_matches(matches)
+    let args = <DriverArgs as clap::FromArgMatches>::from_arg_matches(matches)
         .map_err(|error| Failure::new(USAGE, error))?;
     let refused = |why: String| Failure::message(USAGE, format!("--drivers: {why}"));
     let engine = args.drivers.as_deref().map(parse_engine).transpose().map_err(refused)?;
