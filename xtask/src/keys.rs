@@ -10,7 +10,7 @@ use pgio::config::value::Kind;
 use pgio::config::{self, Key, SectionDef, Use, experiment};
 use pgio::feature;
 use pgio_results::checks::CheckDef;
-use pgio_results::metrics::{Direction, METRICS, MetricDef};
+use pgio_results::metrics::{self, Direction, MetricDef};
 
 const HEAD: &str = "\
 # Keys, metrics, treatments, checks, exit codes
@@ -97,9 +97,10 @@ fn default(key: &Key) -> String {
 }
 
 fn metrics() -> String {
+    feature::register();
     table(
         ["Metric", "Unit", "Better", "Meaning"],
-        METRICS.iter().map(|m: &MetricDef| {
+        metrics::table().iter().map(|m: &MetricDef| {
             let better = match m.direction {
                 Direction::HigherIsFaster => "higher",
                 Direction::LowerIsFaster => "lower",
@@ -172,7 +173,7 @@ mod tests {
         let (_, text) = artifacts().remove(0);
         let names = config::keys::all()
             .map(|key| key.name.to_owned())
-            .chain(METRICS.iter().map(|m| m.name.to_owned()))
+            .chain(metrics::table().iter().map(|m| m.name.to_owned()))
             .chain(feature::treatments().map(|k| k.name.to_owned()))
             .chain(feature::CHECKS.iter().map(|c| c.id.to_owned()));
         for name in names {

@@ -171,37 +171,6 @@ pub static CHECKS: LazyLock<Vec<CheckDef>> = LazyLock::new(|| {
             "move it to the device, or correct device = in [target]; connect to the host as the server's OS user or as root",
         ),
         def(
-            "mail-unverified",
-            "pgio could not check whether accepted messages are in their mail directories",
-            "",
-            "give pgio read and write access to them, or remove maildir",
-        ),
-        behavior(
-            "mail-lost",
-            "an accepted message is missing from its mail directory, altered, or duplicated",
-            "check the mail server's log; maildir must be its delivery directory, and nothing else may remove mail",
-        ),
-        def(
-            "mail-earlier",
-            format!(
-                "more than {MAIL_EARLIER} of the delivered messages belong to an earlier trial"
-            ),
-            "some delivered messages belong to an earlier trial",
-            "check the mail server's log for the reason of the delay; lower messages_rate, or deliver with protocol = \"lmtp\"",
-        ),
-        behavior(
-            "mail-refused",
-            "recipients were refused, deferred, not answered or abandoned, or a connection was dropped",
-            "check the mail server's log: every recipient must exist, and the server must accept as many sessions as threads",
-        ),
-        behavior(
-            "mail-rate",
-            format!(
-                "fewer than {RATE_REACHED} of the messages due by messages_rate were started inside the window: the server or the number of threads is at its limit"
-            ),
-            "lower messages_rate or use more threads; otherwise latency from the intended start grows during the whole window",
-        ),
-        def(
             "foreign-load",
             format!(
                 "foreign processes used more than {FOREIGN_INVALID} of the host's cores, or made the servers' processes wait for a core for more than {FOREIGN_INVALID} of the window"

@@ -255,7 +255,7 @@ mod tests {
     fn percentiles_are_typed_in_the_table() {
         let percentile = |name: &str| match metrics::definition(name).unwrap().kind {
             Kind::Latency(class, statistic) => statistic.quantile().map(|q| (class, q)),
-            Kind::Work(_) | Kind::Quantity | Kind::Declared => None,
+            Kind::Work(_) | Kind::Mean(_) | Kind::Quantity | Kind::Declared => None,
         };
         assert_eq!(percentile("read_latency_p99_9"), Some((Class::Read, 0.999)));
         assert_eq!(percentile("schedule_lag_p50"), Some((Class::Lag, 0.5)));

@@ -7,7 +7,8 @@
 
 use super::latency::{Class, Statistic, Work};
 
-const fn def(
+/// Defines a metric whose value is what was counted.
+pub const fn def(
     name: &'static str,
     unit: &'static str,
     direction: Direction,
@@ -17,7 +18,7 @@ const fn def(
 }
 
 /// The same for a metric of work that slices count.
-const fn for_work(work: Work, def: MetricDef<'static>) -> MetricDef<'static> {
+pub const fn for_work(work: Work, def: MetricDef<'static>) -> MetricDef<'static> {
     MetricDef { kind: Kind::Work(work), ..def }
 }
 
@@ -35,7 +36,9 @@ use Class::{Call, Commit, Delete, Delivery, Device, Insert, Lag, Read, Scan, Tra
 use Direction::{HigherIsFaster, LowerIsFaster, Neutral};
 use Statistic::{Max, Mean, P50, P95, P99, P99_9};
 use serde::{Deserialize, Serialize};
+use std::sync::OnceLock;
 
+/// Those of the core; [`table`] has all.
 pub const METRICS: &[MetricDef<'static>] = &[
     for_work(
         Work::BlockVisits,
@@ -111,10 +114,6 @@ pub const METRICS: &[MetricDef<'static>] = &[
             "messages accepted for all their recipients",
         ),
     ),
-    for_work(
-        Work::Messages,
-        def("mail_bytes_per_second", "bytes/s", HigherIsFaster, "bytes of these messages, as sent"),
-    ),
     latency(
         Delivery,
         Mean,
@@ -126,33 +125,6 @@ pub const METRICS: &[MetricDef<'static>] = &[
     latency(Delivery, P99, "delivery_latency_p99", "99th percentile of a message's latency"),
     latency(Delivery, P99_9, "delivery_latency_p99_9", "99.9th percentile of a message's latency"),
     latency(Delivery, Max, "delivery_latency_max", "longest delivery of a message"),
-    def("mail_bytes_mean", "bytes", Neutral, "mean size of these messages"),
-    def("mail_offered_per_minute", "messages/min", Neutral, "the rate requested by messages_rate"),
-    def(
-        "mail_rate_reached",
-        "%",
-        Neutral,
-        "share of the messages due by messages_rate that were started",
-    ),
-    def(
-        "mail_lag_mean",
-        "s",
-        LowerIsFaster,
-        "mean delay from a message's intended start to its actual start",
-    ),
-    def("mail_recipients", "recipients", Neutral, "recipients for which a message was accepted"),
-    def("mail_refused", "recipients", Neutral, "recipients refused permanently (5xx)"),
-    def("mail_deferred", "answers", Neutral, "recipients deferred (4xx), counted each time"),
-    def("mail_unknown", "answers", Neutral, "missing answers to commands that were sent"),
-    def("mail_undelivered", "recipients", Neutral, "recipients abandoned after six attempts"),
-    def(
-        "mail_left_over",
-        "recipients",
-        Neutral,
-        "recipients still waiting for a retry when the window ended",
-    ),
-    def("mail_retries", "attempts", Neutral, "attempts after the first"),
-    def("mail_dropped_connections", "connections", Neutral, "connections that ended unexpectedly"),
     def("calls_per_second", "calls/s", HigherIsFaster, "answered calls of the client-side engine"),
     def("rate_reached", "%", Neutral, "share of the calls due in an open loop that were started"),
     latency(
@@ -352,9 +324,30 @@ pub const METRICS: &[MetricDef<'static>] = &[
     latency(Transaction, Max, "transaction_latency_max", "longest INSERT transaction"),
 ];
 
+/// Metrics that follow one of [`METRICS`], by its name.
+pub type Group = (&'static str, &'static [MetricDef<'static>]);
+
+static TABLE: OnceLock<Vec<MetricDef<'static>>> = OnceLock::new();
+
+/// Adds metrics to those of this module, once for the whole program.
+pub fn register(groups: &[Group]) {
+    TABLE.get_or_init(|| {
+        let following = |name: &'static str| {
+            let groups = groups.iter().filter(move |(before, _)| *before == name);
+            groups.flat_map(|(_, group)| *group)
+        };
+        METRICS.iter().flat_map(|m| std::iter::once(m).chain(following(m.name))).copied().collect()
+    });
+}
+
+/// All metrics of the program.
+pub fn table() -> &'static [MetricDef<'static>] {
+    TABLE.get().map_or(METRICS, Vec::as_slice)
+}
+
 /// A metric of the built-in table.
 pub fn definition(name: &str) -> Option<&'static MetricDef<'static>> {
-    METRICS.iter().find(|m| m.name == name)
+    table().iter().find(|m| m.name == name)
 }
 
 /// The work of which the metric is a rate or the latency, where slices count it.
@@ -362,7 +355,7 @@ pub fn work(name: &str) -> Option<Work> {
     match definition(name)?.kind {
         Kind::Work(work) => Some(work),
         Kind::Latency(Commit | Transaction, _) => Some(Work::Commits),
-        Kind::Latency(..) | Kind::Quantity | Kind::Declared => None,
+        Kind::Latency(..) | Kind::Mean(_) | Kind::Quantity | Kind::Declared => None,
     }
 }
 
@@ -392,7 +385,7 @@ pub const fn latency_name(class: Class, statistic: Statistic) -> &'static str {
 
 /// All metrics that an experiment can have: declared ones first, then the built-in ones.
 pub fn all(declared: &[DeclaredMetric]) -> impl Iterator<Item = MetricDef<'_>> {
-    declared.iter().map(DeclaredMetric::definition).chain(METRICS.iter().copied())
+    declared.iter().map(DeclaredMetric::definition).chain(table().iter().copied())
 }
 
 pub fn find<'a>(declared: &'a [DeclaredMetric], name: &str) -> Option<MetricDef<'a>> {
@@ -430,10 +423,23 @@ pub enum Kind {
     Latency(Class, Statistic),
     /// Follows from work that the slices of a timeline count.
     Work(Work),
+    /// The mean of another time of each operation of a class; a lower bound if the mean latency is.
+    Mean(Class),
     /// Any other rate, share or count.
     Quantity,
     /// Whatever a command prints, or a server's share.
     Declared,
+}
+
+impl Kind {
+    /// The classes of operations over which it is a mean without a histogram of its own.
+    pub fn classes(&self) -> &[Class] {
+        match self {
+            Kind::Latency(Call, Mean) => &[Read, Update, Scan, Insert, Delete, Commit],
+            Kind::Mean(class) => std::slice::from_ref(class),
+            Kind::Latency(..) | Kind::Work(_) | Kind::Quantity | Kind::Declared => &[],
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -557,6 +563,6 @@ mod tests {
         assert_eq!(find(&declared, "errors").unwrap().direction, Neutral);
         assert_eq!(find(&declared, "riops").unwrap().unit, "blocks/s");
         assert!(find(&[], "tps").is_none());
-        assert_eq!(all(&declared).count(), METRICS.len() + 2);
+        assert_eq!(all(&declared).count(), table().len() + 2);
     }
 }

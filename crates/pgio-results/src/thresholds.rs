@@ -29,9 +29,7 @@ pub const GUARD_SPENT: Share = Share(0.5);
 pub const LATE_SLICES: Share = Share(0.05);
 /// `clock-step`: share of a window by which the server's clock may move against pgio's machine's.
 pub const CLOCK_MOVED: Share = Share(0.01);
-/// `mail-earlier`: share of copies from an earlier trial above which this trial did different work.
-pub const MAIL_EARLIER: Share = Share(0.01);
-/// `rate-not-reached` and `mail-rate`: share of the calls due that must be started.
+/// `rate-not-reached`, and the same of other kinds of work: share of the calls due that must be started.
 pub const RATE_REACHED: Share = Share(0.99);
 /// `foreign-load`, `foreign-sessions` and `steal`: share of a host's cores, of the window by which others delayed the
 /// servers, or of the workload's sessions.

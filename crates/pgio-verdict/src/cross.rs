@@ -21,6 +21,7 @@ use std::sync::{Arc, OnceLock};
 
 use pgio_results::change::Subject;
 use pgio_results::checks::{DATA_DRIFT, decides_checkpoints, remedy, tolerate};
+use pgio_results::metrics::{self, DeclaredMetric, Direction};
 use pgio_results::model::Facts;
 use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
 use pgio_results::thresholds::DATA_GREW;
@@ -155,7 +156,20 @@ pub fn judge(stored: &mut StoredExperiment) {
     for (i, check) in checks(&stored.manifest, &stored.trials) {
         stored.trials[i].checks.push(check);
     }
+    let StoredExperiment { manifest, trials, .. } = stored;
+    declare_unknown(&mut manifest.metrics, trials);
     stored.judged = true;
+}
+
+/// Declares metrics that this program does not know, such as those of a feature that it was built without: they are
+/// compared, and neither direction is better.
+fn declare_unknown(declared: &mut Vec<DeclaredMetric>, trials: &[Trial]) {
+    for (name, metric) in trials.iter().flat_map(|trial| &trial.metrics) {
+        if metrics::find(declared, name).is_none() {
+            let (name, unit) = (name.clone(), metric.unit.clone());
+            declared.push(DeclaredMetric { name, unit, better: Direction::Neutral, of: None });
+        }
+    }
 }
 
 /// Returns the results with these checks added to the trials.

@@ -190,6 +190,7 @@ pub(super) fn work_of(primary: &str) -> Option<Work> {
             Class::Scan | Class::Insert | Class::Delete | Class::Device | Class::Lag,
             _,
         )
+        | Kind::Mean(_)
         | Kind::Quantity
         | Kind::Declared => None,
     }

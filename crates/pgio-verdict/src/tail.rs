@@ -98,6 +98,7 @@ pub(super) fn is_coarse(condition: &ConditionTrials<'_>, def: &MetricDef) -> boo
     let by_the_server = match def.kind {
         Kind::Latency(Class::Device | Class::Lag, _)
         | Kind::Work(_)
+        | Kind::Mean(_)
         | Kind::Quantity
         | Kind::Declared => false,
         Kind::Latency(_, statistic) => statistic.quantile().is_some(),
@@ -170,7 +171,7 @@ pub(super) fn notes(manifest: &Manifest, trials: &ByCondition<'_>) -> Vec<String
     let Some(baseline) = trials.get(manifest.baseline.as_str()) else { return Vec::new() };
     let others = || manifest.conditions.iter().filter(|c| c.name != manifest.baseline);
     let mut classes: Vec<(Class, Vec<Statistic>, TooShort)> = Vec::new();
-    for def in metrics::METRICS {
+    for def in metrics::table() {
         let Kind::Latency(class, statistic) = def.kind else { continue };
         let short = others()
             .filter_map(|c| too_short([trials.get(c.name.as_str())?, baseline].into_iter(), def));

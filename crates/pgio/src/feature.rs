@@ -5,12 +5,13 @@
 
 use std::fmt::Debug;
 use std::rc::Rc;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Once};
 
 use pgio_report::directories::LoadedReport;
 
 use pgio_results::change::Change;
 use pgio_results::checks::{self, CheckDef};
+use pgio_results::metrics;
 use pgio_results::model::{Check, Trial, Warning};
 use pgio_verdict::cross::{self, CrossCheck};
 use pgio_verdict::history::Run;
@@ -35,6 +36,8 @@ pub struct Feature {
     pub workloads: &'static [WorkloadCode],
     /// What it can change for a condition.
     pub treatments: &'static [Kind],
+    /// Its metrics, after those of the core which they follow in tables.
+    pub metrics: &'static [metrics::Group],
     /// Definitions of its checks.
     pub checks: fn() -> Vec<CheckDef>,
     /// Judges a complete trial, whether or not its condition, with these changes, uses the feature.
@@ -158,6 +161,7 @@ impl Feature {
         name: "",
         workloads: &[],
         treatments: &[],
+        metrics: &[],
         checks: Vec::new,
         judge: |_, _| Vec::new(),
         judge_all: |_| Vec::new(),
@@ -177,12 +181,20 @@ impl Feature {
 
 /// The features that pgio is built with.
 pub fn all() -> &'static [&'static Feature] {
+    register();
     crate::features::ALL
 }
 
-/// Makes known to verdicts and reports what features add. A program of its own calls it first.
+/// Makes known to verdicts and reports what features add. A program calls it before it reads results.
 pub fn register() {
-    cross::register(all().iter().map(|feature| feature.judge_all).collect());
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let features = crate::features::ALL.iter();
+        cross::register(features.clone().map(|feature| feature.judge_all).collect());
+        metrics::register(
+            &features.flat_map(|feature| feature.metrics).copied().collect::<Vec<_>>(),
+        );
+    });
 }
 
 /// Returns the features' verdicts on a complete trial of a condition with these changes.

@@ -7,6 +7,7 @@ use crate::analyze;
 use crate::test_support::{experiment, set, trial};
 use pgio_results::change::{CONNECTION, Change, Subject};
 use pgio_results::checks::is_behavior;
+use pgio_results::model::Metric;
 use pgio_results::telemetry::{Storage, Telemetry};
 
 const PRIMARY: &str = "commits_per_second";
@@ -222,6 +223,20 @@ fn another_server_may_differ_with_a_warning() {
     assert!(message.starts_with("`on` runs on db2, the baseline on local socket: "), "{message}");
     assert!(message.contains("host.kernel is 5.10.0 here and 6.1.0 there"), "{message}");
     assert_eq!(analyze(&stored).primary("on").unwrap().blocks, 6);
+}
+
+#[test]
+fn metrics_that_the_program_does_not_know_are_compared_without_a_direction() {
+    let mut stored = sound();
+    for (n, trial) in stored.trials.iter_mut().enumerate() {
+        let metric = Metric::new(Some(10.0 + n as f64), "messages");
+        trial.metrics.insert("of_another_feature".to_owned(), metric);
+    }
+    let analysis = analyze(&stored);
+    let mut found = analysis.comparisons.iter().filter(|c| c.metric == "of_another_feature");
+    assert_eq!(found.next().map(|c| c.blocks), Some(6));
+    let [unknown] = analysis.metrics.as_slice() else { panic!("{:?}", analysis.metrics) };
+    assert_eq!((unknown.unit.as_str(), unknown.better), ("messages", Direction::Neutral));
 }
 
 #[test]

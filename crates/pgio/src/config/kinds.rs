@@ -38,6 +38,9 @@ pub struct WorkloadDef {
     pub writes: bool,
     /// What is made equal before a trial, as `--plan` shows it.
     pub reset: &'static str,
+    /// The server that does the work if it is not PostgreSQL: its processes are among the foreign ones of its host.
+    pub other_server: Option<&'static str>,
+    pub threads: Threads,
     /// Refuses keys that contradict each other.
     pub check_keys: fn(Layer) -> Result<(), ResolveError>,
     /// Whether it measures a metric that neither a server nor a host has.
@@ -85,6 +88,15 @@ pub enum Sessions {
 }
 
 /// Properties that most kinds share: a record states only what differs.
+/// The threads of pgio or a driver that issue the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Threads {
+    /// As many as this key says, or one without it.
+    Key(&'static str),
+    /// One for each session, in all as many as this key says.
+    OfSessions(&'static str),
+}
+
 pub(crate) const PLAIN: WorkloadDef = WorkloadDef {
     name: "",
     keys: &[],
@@ -96,6 +108,8 @@ pub(crate) const PLAIN: WorkloadDef = WorkloadDef {
     sessions: Sessions::None,
     writes: false,
     reset: "",
+    other_server: None,
+    threads: Threads::Key("client_threads"),
     check_keys: |_| Ok(()),
     measures: |_| false,
     lacks: |_, _| None,
@@ -209,6 +223,11 @@ const SLOB_KEYS: &[&str] = names! {
 };
 
 impl WorkloadKind {
+    /// Returns the kind with this name, as stored in a trial.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::all().find(|kind| kind.name() == name)
+    }
+
     /// All kinds, in the order of the documentation.
     pub fn all() -> impl Iterator<Item = Self> {
         feature::workloads().map(|workload| workload.kind)

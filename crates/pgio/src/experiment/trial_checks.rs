@@ -3,7 +3,6 @@
 
 pub(super) mod apart;
 mod foreign;
-mod mail;
 mod observed;
 mod standby;
 
@@ -47,11 +46,10 @@ pub(crate) fn judge(
         found.extend(deadlocks(trial));
         found.extend(standby::durability(trial));
         found.extend(standby::changed(trial));
-        found.extend(mail::checks(trial));
+        found.extend(feature::judge(trial, declared));
         found.extend(open_loop_rate(trial));
         found.extend(observed::checks(trial, series, waits_for_flush));
         found.extend(treatments.iter().flat_map(|t| t.judge(trial)));
-        found.extend(feature::judge(trial, declared));
     }
     found.iter_mut().for_each(|check| attribute_to_condition(check, declared));
     trial.checks.extend(found);
@@ -367,7 +365,7 @@ fn open_loop_rate(trial: &Trial) -> Option<Check> {
 }
 
 /// `reached` is the percentage of due calls that were started.
-fn check_reached(id: &str, reached: f64, message: String, remedy: &str) -> Check {
+pub(crate) fn check_reached(id: &str, reached: f64, message: String, remedy: &str) -> Check {
     match reached {
         r if r < RATE_REACHED.0 * 100.0 => Check::warning(id, message, remedy),
         _ => Check::ok(id, message),

@@ -63,7 +63,7 @@ const KIND: WorkloadKind = WorkloadKind(&WorkloadDef {
         metrics::Kind::Quantity => ["device_bytes_", "device_operations_"]
             .iter()
             .any(|prefix| metric.name.starts_with(prefix)),
-        metrics::Kind::Work(_) | metrics::Kind::Declared => false,
+        metrics::Kind::Work(_) | metrics::Kind::Mean(_) | metrics::Kind::Declared => false,
     },
     indivisible: |_, layer, _| {
         let message = "drivers measure a place on their own hosts, not the target's device; write path in [workload]";

@@ -2,8 +2,11 @@
 //! beside it.
 //!
 //! [`settings`] reads the values of its keys, [`work`] makes the crate `pgio_mail` a workload, whose sessions are in
-//! [`pool`].
+//! [`pool`], [`counted`] the metrics, [`checks`] what judges its
+//! trials.
 
+mod checks;
+mod counted;
 mod pool;
 mod settings;
 #[cfg(test)]
@@ -22,7 +25,7 @@ use self::work::Mail;
 use crate::config::Layer;
 use crate::config::experiment::WorkloadSpec;
 use crate::config::keys::{AT_LEAST_0, own_keys};
-use crate::config::kinds::{Exclusive, PLAIN, Things, WINDOW, WorkloadDef, WorkloadKind};
+use crate::config::kinds::{Exclusive, PLAIN, Things, Threads, WINDOW, WorkloadDef, WorkloadKind};
 use crate::config::value::{Bytes, Kind};
 use crate::experiment::application::{OpenError, TargetServer, WorkloadCode};
 use crate::feature::Feature;
@@ -36,6 +39,9 @@ pub(crate) static FEATURE: Feature = Feature {
         prepare: |_, layer, place, _, _| Ok(Arc::new(prepare(layer, place.target)?)),
         part: Some(work::PART),
     }],
+    checks: checks::definitions,
+    judge: checks::judge,
+    metrics: counted::METRICS,
     examples: &[
         example!("mail-ext4"),
         example!("mail-drbd"),
@@ -49,10 +55,12 @@ const KIND: WorkloadKind = WorkloadKind(&WorkloadDef {
     keys: &[WINDOW],
     own: keys::ALL,
     reset: "messages of earlier trials are removed",
+    other_server: Some("the mail server"),
+    threads: Threads::OfSessions(keys::threads.name),
     check_keys: |layer| settings::resolve(layer, "").map(drop),
     measures: |metric| match metric.kind {
         metrics::Kind::Work(work) => work == Work::Messages,
-        metrics::Kind::Latency(class, _) => class == Class::Delivery,
+        metrics::Kind::Latency(class, _) | metrics::Kind::Mean(class) => class == Class::Delivery,
         metrics::Kind::Quantity => metric.name.starts_with("mail_"),
         metrics::Kind::Declared => false,
     },

@@ -10,20 +10,11 @@ use crate::workload::Generator;
 use crate::workload::ProgramOutput;
 use crate::workload::{EngineError, Totals, WindowOutcome, Workload};
 use pgio_results::histogram::Histogram;
-use pgio_results::latency::{Class, Statistic};
+use pgio_results::latency::Class;
 use pgio_results::model::{Evidence, Metric, Slice, Trial, When};
 use pgio_results::{latency, metrics};
 
 const COMMITS: &str = "commits_per_second";
-
-/// Means over classes of operations; lower bounds if those are.
-const MEANS_OF_CLASSES: &[(&str, &[&str])] = &[
-    (
-        metrics::latency_name(Class::Call, Statistic::Mean),
-        &["read", "update", "scan", "insert", "delete", "commit"],
-    ),
-    ("mail_lag_mean", &["delivery"]),
-];
 
 /// Slices in a record at most, so that the record of a window of days stays readable.
 const MOST_SLICES: usize = 10_000;
@@ -138,10 +129,12 @@ pub(in crate::experiment) fn metrics_of(
             put_latencies(&mut all, class, h);
         }
     }
-    for (name, classes) in MEANS_OF_CLASSES {
-        let mean_latency = |class: &&str| totals.histograms.get(*class).and_then(Histogram::mean);
-        let at_least = classes.iter().filter_map(mean_latency).any(|mean| mean.at_least);
-        all.entry((*name).to_owned()).and_modify(|metric| metric.at_least = at_least);
+    for (name, metric) in &mut all {
+        let classes = metrics::definition(name).map_or(&[][..], |def| def.kind.classes());
+        let mean = |class: &Class| totals.histograms.get(class.name()).and_then(Histogram::mean);
+        if !classes.is_empty() {
+            metric.at_least = classes.iter().filter_map(mean).any(|mean| mean.at_least);
+        }
     }
     all
 }

@@ -19,6 +19,7 @@ use pgio_results::thresholds::{
 };
 use pgio_results::units::human;
 
+use crate::config::kinds::WorkloadKind;
 use crate::host::called;
 use crate::host::diskstats::{is_partition, multipath_head};
 use crate::host::storage::is_stacked;
@@ -45,9 +46,10 @@ pub(super) fn worst(
 
 pub(super) fn load(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "foreign-load";
-    // The mail server is not distinguished from other programs.
-    let mail = trial.workload.kind == "mail";
-    let invalid_above = if mail { f64::INFINITY } else { FOREIGN_INVALID.0 };
+    // Such a server is not distinguished from other programs.
+    let server = WorkloadKind::named(&trial.workload.kind).and_then(|kind| kind.def().other_server);
+    let invalid_above = if server.is_some() { f64::INFINITY } else { FOREIGN_INVALID.0 };
+    let included = server.map_or_else(String::new, |server| format!(", including {server},"));
     let judged = telemetry.hosts.iter().filter_map(|(name, host)| {
         let (cores, foreign) = (host.cores.filter(|n| *n > 0)?, host.foreign_cores?);
         let share = foreign / f64::from(cores);
@@ -64,8 +66,7 @@ pub(super) fn load(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
             )
         });
         let message = format!(
-            "other processes{} used {foreign:.2} of {cores} cores ({}) on {}{waited}",
-            if mail { ", including the mail server," } else { "" },
+            "other processes{included} used {foreign:.2} of {cores} cores ({}) on {}{waited}",
             percent(share),
             called(name)
         );

@@ -5,6 +5,7 @@
 //! judged.
 
 use super::foreign::{self, percent, worst};
+use crate::config::kinds::{PLAIN, Threads, WorkloadKind};
 use crate::host::{LOCAL, called};
 use pgio_results::checks::remedy;
 use pgio_results::joint::GeneratorPart;
@@ -351,10 +352,10 @@ fn listed(words: &[&str]) -> String {
 /// Returns the threads that issue the work in a process with this many `sessions`; absent: with all of them.
 fn issuing_threads(trial: &Trial, sessions: Option<u32>) -> f64 {
     let key = |name: &str| trial.workload.keys.get(name).and_then(|n| n.as_f64());
-    // A mail workload has one session per thread; `threads` of other workloads belongs to the command.
-    let threads = match &*trial.workload.kind {
-        "mail" => sessions.map(f64::from).or_else(|| key("threads")),
-        _ => key("client_threads"),
+    let kind = WorkloadKind::named(&trial.workload.kind);
+    let threads = match kind.map_or(PLAIN.threads, |kind| kind.def().threads) {
+        Threads::OfSessions(all) => sessions.map(f64::from).or_else(|| key(all)),
+        Threads::Key(name) => key(name),
     };
     threads.unwrap_or(1.0)
 }

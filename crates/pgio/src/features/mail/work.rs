@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::checks::{EARLIER, LOST, MOST_EARLIER, UNVERIFIED};
 use super::pool::{PreparedMail, longest_ending};
 use jiff::Timestamp;
 use pgio_connect::Client;
@@ -19,7 +20,6 @@ use pgio_mail::settings::{MailProtocol, MailSettings, Share, SizeDistribution};
 use pgio_mail::tally::{self, Tally};
 use pgio_results::latency::{self, Class};
 use pgio_results::model::{Check, Slice, WorkloadInfo};
-use pgio_results::thresholds::MAIL_EARLIER;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -312,15 +312,11 @@ pub(super) fn totals(tally: &Tally) -> Totals {
     Totals { histograms, counts, ..Totals::default() }
 }
 
-const ID: &str = "mail-lost";
-const UNVERIFIED: &str = "mail-unverified";
-
 fn checks(verdict: &Verdict) -> Vec<Check> {
     std::iter::once(check_complete(verdict)).chain(check_earlier(verdict)).collect()
 }
 
 fn check_earlier(verdict: &Verdict) -> Option<Check> {
-    const EARLIER: &str = "mail-earlier";
     let Verdict { found, earlier, .. } = verdict;
     if *earlier == 0 {
         return None;
@@ -329,7 +325,7 @@ fn check_earlier(verdict: &Verdict) -> Option<Check> {
         "{earlier} messages of an earlier trial arrived during this one, in addition to {found} of its own: the server's queue was not empty"
     );
     let remedy = "see the mail server's log for the delay; lower messages_rate, or deliver with protocol = \"lmtp\"";
-    Some(if *earlier as f64 > MAIL_EARLIER.0 * (found + earlier) as f64 {
+    Some(if *earlier as f64 > MOST_EARLIER.0 * (found + earlier) as f64 {
         Check::invalid(EARLIER, message, remedy)
     } else {
         Check::warning(EARLIER, message, remedy)
@@ -340,11 +336,11 @@ fn check_complete(verdict: &Verdict) -> Check {
     let Verdict { sent, found, lost, altered, surplus, .. } = verdict;
     match &verdict.example {
         None => Check::ok(
-            ID,
+            LOST,
             format!("{sent} messages sent and {found} copies found: none lost, altered or surplus"),
         ),
         Some(example) => Check::warning(
-            ID,
+            LOST,
             format!(
                 "of {sent} messages, {lost} copies were lost, {altered} altered, {surplus} surplus; for example {example}"
             ),
