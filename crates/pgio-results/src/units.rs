@@ -8,7 +8,6 @@
 
 pub mod human;
 pub mod layout;
-pub mod link;
 
 use std::fmt;
 use std::str::FromStr;

@@ -10,6 +10,7 @@ mod qdisc;
 mod relay;
 mod survey;
 mod through_relay;
+mod units;
 
 use self::netem::{Netem, NetemStep};
 use self::qdisc::{End, LinkSettings};

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::treatment::body::Body;
-use crate::treatment::error::TreatmentError;
-use pgio_results::units::link::{
+use super::units::{
     LinkError, exact_bit_rate, exact_delay, exact_share, parse_bit_rate, parse_delay, parse_share,
 };
+use crate::treatment::body::Body;
+use crate::treatment::error::TreatmentError;
 
 /// The handle of our netem: `pg` in ASCII, unlikely to be chosen by an administrator.
 pub(super) const HANDLE: &str = "7067:";

@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use super::qdisc::{self, End, LinkSettings, Root};
+use super::units::exact_delay;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::Rights;
 use crate::host::{Host, HostError};
 use crate::treatment::error::TreatmentError;
-use pgio_results::units::link::exact_delay;
 
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LinkError {
+pub(super) enum LinkError {
     #[error("`{0}` is not a delay: use a number with us, ms or s, for example 500us or 1ms")]
     Delay(String),
     #[error("`{0}` is not a percentage: use 0% to 100%, for example 0.5%")]
@@ -22,7 +22,7 @@ const RATES: &[(&str, u64)] =
     &[("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1_000), ("bit", 1)];
 
 /// `500us`, `1ms`, `1.5ms`, `2s`.
-pub fn parse_delay(text: &str) -> Result<Duration, LinkError> {
+pub(super) fn parse_delay(text: &str) -> Result<Duration, LinkError> {
     let found = DELAYS
         .iter()
         .find_map(|(unit, nanoseconds)| scaled(text.strip_suffix(unit)?, *nanoseconds));
@@ -30,20 +30,20 @@ pub fn parse_delay(text: &str) -> Result<Duration, LinkError> {
 }
 
 /// `1%`, `0.25%`; 0 to 1.
-pub fn parse_share(text: &str) -> Result<f64, LinkError> {
+pub(super) fn parse_share(text: &str) -> Result<f64, LinkError> {
     let number = text.strip_suffix('%').filter(|digits| is_decimal(digits));
     let share = number.and_then(|digits| digits.parse::<f64>().ok()).map(|n| n / 100.0);
     share.filter(|s| (0.0..=1.0).contains(s)).ok_or_else(|| LinkError::Share(text.to_owned()))
 }
 
 /// `64kbit`, `100mbit`, `2.5gbit`; never 0. Decimal units, as for network cards.
-pub fn parse_bit_rate(text: &str) -> Result<u64, LinkError> {
+pub(super) fn parse_bit_rate(text: &str) -> Result<u64, LinkError> {
     let found = RATES.iter().find_map(|(unit, bits)| scaled(text.strip_suffix(unit)?, *bits));
     found.filter(|bits| *bits > 0).ok_or_else(|| LinkError::BitRate(text.to_owned()))
 }
 
 /// The shortest text without a fraction, if possible.
-pub fn exact_delay(delay: Duration) -> String {
+pub(super) fn exact_delay(delay: Duration) -> String {
     let nanoseconds = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
     for (unit, length) in DELAYS.iter().rev() {
         if nanoseconds > 0 && nanoseconds.is_multiple_of(*length) {
@@ -53,13 +53,13 @@ pub fn exact_delay(delay: Duration) -> String {
     format!("{}us", nanoseconds as f64 / 1e3)
 }
 
-pub fn exact_share(share: f64) -> String {
+pub(super) fn exact_share(share: f64) -> String {
     // Undo the rounding error of the division by 100.
     let percent = (share * 100.0 * 1e9).round() / 1e9;
     format!("{percent}%")
 }
 
-pub fn exact_bit_rate(bits: u64) -> String {
+pub(super) fn exact_bit_rate(bits: u64) -> String {
     let (unit, size) =
         RATES.iter().find(|(_, size)| bits.is_multiple_of(*size)).unwrap_or(&("bit", 1));
     format!("{}{unit}", bits / size)
