@@ -24,6 +24,17 @@ const BENCH: &str = "crates/pgio-bench/";
 /// Sets that are checked in one day beside the smallest.
 const A_DAY: usize = 3;
 
+/// Phrases, in lower case and divided by `|`, in which the name of a feature is another thing: a crate, a term of the
+/// operating system or of PostgreSQL, the shell that a host runs.
+const OTHER_THINGS: &[(&str, &str)] = &[
+    ("cache", "page cache|page_cache|cache_hits|write_cache|plan_cache|cache-control|xdg_cache"),
+    ("cache", "cache flushes|volatile cache|into_cache|cache_directory"),
+    ("link", "pgio_link|read_link|hard link|symbolic link|refused::link|link rel"),
+    ("memory", "in_memory|shared_memory|memory free|memory_bytes|memory_pressure"),
+    ("shell", "host, shell|host::shell|shell::start|mut shell|self.shell|shell.ask|shell.greeting"),
+    ("shell", "line::shell|needs_shell|without_shell"),
+];
+
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
     /// Check that pgio and its tests compile without each feature, and without all
@@ -94,7 +105,12 @@ fn check(root: &Path, features: &BTreeSet<String>, options: &Options) -> Result<
 
 /// Returns the source files that name a feature, but for those of its own and the list of all.
 fn spread(root: &Path, feature: &str) -> Result<Vec<PathBuf>> {
-    let own = [format!("{FEATURES}/{feature}/"), format!("{FEATURES}/{feature}.rs")];
+    let own = [
+        format!("{FEATURES}/{feature}/"),
+        format!("{FEATURES}/{feature}.rs"),
+        // Such as pgio-mail; pgio-link is the drivers' and knows no feature.
+        format!("crates/pgio-{feature}/"),
+    ];
     let mut found = Vec::new();
     count::find(&root.join("crates"), "rs", &mut |path, text| {
         let below = path.strip_prefix(root).unwrap_or(path);
@@ -121,7 +137,9 @@ fn names(text: &str, feature: &str) -> bool {
         .lines()
         .map(|line| line.split("//").next().unwrap_or_default())
         .any(|line| {
-            let line = line.to_lowercase();
+            let others = OTHER_THINGS.iter().filter(|(name, _)| *name == feature);
+            let others = others.flat_map(|(_, phrases)| phrases.split('|'));
+            let line = others.fold(line.to_lowercase(), |line, other| line.replace(other, " "));
             line.split(|c: char| !c.is_alphanumeric()).any(|word| word == feature)
         })
 }
@@ -148,5 +166,7 @@ mod tests {
         ] {
             assert!(!names(text, "drbd"), "{text}");
         }
+        assert!(!names("use pgio_link::Offset;", "link"));
+        assert!(names("use pgio_link::Link;", "link"), "it may be any link");
     }
 }
