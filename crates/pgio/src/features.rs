@@ -23,6 +23,9 @@ mod live;
 mod mail;
 #[cfg(feature = "memory")]
 mod memory;
+#[cfg(feature = "dummy")]
+#[path = "../tests/note/mod.rs"]
+mod note;
 #[cfg(feature = "runs")]
 mod runs;
 #[cfg(feature = "shell")]
@@ -31,6 +34,9 @@ mod shell;
 mod store;
 #[cfg(feature = "throttle")]
 mod throttle;
+#[cfg(feature = "dummy")]
+#[path = "../tests/ticks/mod.rs"]
+mod ticks;
 
 /// In the order in which their treatments are applied, whatever the order in the file: one that restarts the server
 /// comes before those that a restart would undo.
@@ -65,4 +71,8 @@ pub(crate) static ALL: &[&Feature] = &[
     &runs::FEATURE,
     #[cfg(feature = "store")]
     &store::FEATURE,
+    #[cfg(feature = "dummy")]
+    &ticks::FEATURE,
+    #[cfg(feature = "dummy")]
+    &note::FEATURE,
 ];
