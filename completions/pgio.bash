@@ -68,7 +68,7 @@ _pgio() {
 
     case "${cmd}" in
         pgio)
-            opts="-h -V --help --version demo setup run compare plan report doctor drive undo destroy example device ballast history store"
+            opts="-h -V --help --version demo setup run compare plan report doctor undo destroy example device drive ballast history store"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -96,7 +96,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__compare)
-            opts="-h --out --resume --blocks --max-blocks --matters --weave --drivers --image --dry-run --gate --plan --offline --order --live --live-token-file --help"
+            opts="-h --out --resume --blocks --max-blocks --matters --weave --gate --plan --offline --order --drivers --image --dry-run --live --live-token-file --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

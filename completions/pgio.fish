@@ -33,11 +33,11 @@ complete -c pgio -n "__fish_pgio_needs_command" -f -a "compare" -d 'Run an exper
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "plan" -d 'Compute from a pilot how many blocks decide whether effects exceed a margin'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "report" -d 'Show the report of a stored experiment'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "doctor" -d 'Check what is missing and what would spoil a measurement; change nothing'
-complete -c pgio -n "__fish_pgio_needs_command" -f -a "drive" -d 'Generate load for the pgio that started this one with --drivers'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "undo" -d 'Undo the changes that an interrupted run left in place'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "destroy" -d 'Drop what setup and workloads created, and nothing else'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "example" -d 'Print a commented example experiment'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "device" -d 'Measure one device, or compare two, without PostgreSQL: throughput, latency, random I/O'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "drive" -d 'Generate load for the pgio that started this one with --drivers'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "ballast" -d 'Leave only SIZE of this machine\'s memory free, until --release'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "history" -d 'Show an experiment over many runs: level changes, trends, environment changes'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "store" -d 'Store results in a PostgreSQL database'
@@ -123,11 +123,11 @@ complete -c pgio -n "__fish_pgio_using_subcommand compare" -l drivers -d 'Genera
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l image -d 'Container image for Kubernetes drivers' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l live -d 'Serve the report to browsers at this address, such as 127.0.0.1:8080, while the experiment runs' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l live-token-file -d 'Read the token that browsers must send from this file instead of PGIO_LIVE_TOKEN; an address that is not loopback requires a token' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand compare" -l dry-run -d 'With --drivers kubernetes:N: print the manifest and do nothing'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l gate -d 'Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print what each condition changes and the time it takes, run the checks of a real run, and change nothing'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l offline -d 'With --plan: check the files only; show current values where a server answers'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l order -d 'With --plan: list every trial in its order'
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l dry-run -d 'With --drivers kubernetes:N: print the manifest and do nothing'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand plan" -l pilot -d 'Results of compare for the same experiment with four blocks or more, or of one of its workloads' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand plan" -l matters -d 'The margin: an effect smaller than this share does not matter; replaces `matters` of the file' -r
@@ -196,9 +196,6 @@ complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l rate -d 'Calls per 
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l arrivals -d 'Arrival process of a rate: fixed (equal intervals) or poisson (independent arrivals) [ARRIVALS; default fixed]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l client-threads -d 'Threads of pgio that send calls and receive results; requires engine = client [CLIENT_THREADS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand drive" -l coordinator -d 'Addresses of the coordinator, separated by commas' -r
-complete -c pgio -n "__fish_pgio_using_subcommand drive" -l within -d 'Give up if no coordinator answers within this many seconds' -r
-complete -c pgio -n "__fish_pgio_using_subcommand drive" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l connect -d 'Use this connection string instead of the journal\'s, for example to reach the server at another address; also end sessions that an interrupted run left on that server' -r
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l forget -d 'Remove the journal of this run instead, whose server or host is gone; prints what stays in place' -r
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l keep -d 'Keep a value that someone changed after the run'
@@ -219,6 +216,9 @@ complete -c pgio -n "__fish_pgio_using_subcommand device" -l seed -d 'Seed of th
 complete -c pgio -n "__fish_pgio_using_subcommand device" -l json -d 'Store all runs and results as JSON; `-` is standard output' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand device" -l destroy -d 'Run the write tests too, overwriting existing contents'
 complete -c pgio -n "__fish_pgio_using_subcommand device" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand drive" -l coordinator -d 'Addresses of the coordinator, separated by commas' -r
+complete -c pgio -n "__fish_pgio_using_subcommand drive" -l within -d 'Give up if no coordinator answers within this many seconds' -r
+complete -c pgio -n "__fish_pgio_using_subcommand drive" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand ballast" -l release -d 'Release the ballast'
 complete -c pgio -n "__fish_pgio_using_subcommand ballast" -s y -l yes -d 'Do not ask for confirmation'
 complete -c pgio -n "__fish_pgio_using_subcommand ballast" -s h -l help -d 'Print help'
