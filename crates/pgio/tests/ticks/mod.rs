@@ -44,7 +44,7 @@ const KIND: WorkloadKind = WorkloadKind(&WorkloadDef {
     reset: "nothing: a tick leaves nothing",
     check_keys: |layer| Ticks::resolve(layer).map(drop),
     measures: |metric| metric.name == "commits_per_second",
-    without_drivers: |_, _, _| Some("`ticks` has one clock; leave out the drivers".to_owned()),
+    indivisible: |_, _, _| Some("`ticks` has one clock; leave out the drivers".to_owned()),
     writing: |_, _| None,
     ..PLAIN
 });
