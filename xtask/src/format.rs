@@ -183,7 +183,7 @@ pub(crate) fn schemas() -> Result<Vec<Schema>> {
         schema::<Trial>(TRIAL_SCHEMA)?,
         schema::<Series>(SERIES_SCHEMA)?,
         schema::<Manifest>(MANIFEST_SCHEMA)?,
-        schema::<Analysis>(ANALYSIS_SCHEMA)?,
+        with_features(schema::<Analysis>(ANALYSIS_SCHEMA)?),
         schema::<Across>(ACROSS_SCHEMA)?,
         schema::<History>(HISTORY_SCHEMA)?,
         schema::<DeviceV1>(DEVICE_SCHEMA)?,
@@ -207,6 +207,19 @@ fn schema<T: JsonSchema>(format: &'static str) -> Result<Schema> {
         .with_context(|| format!("{format} has no property `schema`"))?;
     tag.insert("const".to_owned(), json!(format));
     Ok((format, schema))
+}
+
+/// Adds the fields of features, and the types of these.
+fn with_features((format, mut schema): Schema) -> Schema {
+    for feature in pgio::feature::all() {
+        let own = (feature.schema)().map(schemars::Schema::to_value).unwrap_or_default();
+        for part in ["properties", "$defs"] {
+            if let (Some(all), Some(own)) = (schema[part].as_object_mut(), own[part].as_object()) {
+                all.extend(own.clone());
+            }
+        }
+    }
+    (format, schema)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use crate::report::html;
+use crate::report::{Find, Report, Section, html};
 use pgio_results::store::{self, StoreError, StoredExperiment};
 use pgio_verdict::{self as analysis, Analysis};
 
@@ -20,18 +20,27 @@ pub struct LoadedReport {
     pub dir: PathBuf,
     pub stored: StoredExperiment,
     pub analysis: Analysis,
+    /// What features add.
+    pub sections: Vec<Section>,
 }
 
 impl LoadedReport {
-    /// `stored` is what was read from `dir`, perhaps with another baseline or margin.
-    pub fn new(dir: &Path, stored: StoredExperiment) -> LoadedReport {
-        let analysis = analysis::analyze(&stored);
-        LoadedReport { dir: dir.to_owned(), stored, analysis }
+    /// `stored` is what was read from `dir` and judged, perhaps with another baseline or margin.
+    pub fn new(dir: &Path, stored: StoredExperiment, features: &[Find]) -> LoadedReport {
+        let mut analysis = analysis::analyze(&stored);
+        let sections: Vec<Section> =
+            features.iter().filter_map(|find| find(&stored, &analysis)).collect();
+        analysis.features = sections.iter().map(|s| (s.name, s.json.clone())).collect();
+        LoadedReport { dir: dir.to_owned(), stored, analysis, sections }
+    }
+
+    pub fn report(&self) -> Report<'_> {
+        Report { analysis: &self.analysis, sections: &self.sections }
     }
 
     /// Renders the report page; reads the samples that it draws.
     pub fn page(&self) -> Result<String, StoreError> {
-        let LoadedReport { dir, stored, analysis } = self;
+        let LoadedReport { dir, stored, .. } = self;
         let series: Vec<_> = stored
             .trials
             .iter()
@@ -47,21 +56,26 @@ impl LoadedReport {
         let experiment = store::read_experiment(dir)?;
         let experiment =
             experiment.unwrap_or_else(|| "# not stored with these results\n".to_owned());
-        let source = html::Source { stored, analysis, series: &series, experiment: &experiment };
+        let source = html::Source {
+            stored,
+            report: self.report(),
+            series: &series,
+            experiment: &experiment,
+        };
         Ok(html::render(&source))
     }
 }
 
 /// Reads the results of one workload and judges them.
-pub fn load(dir: &Path) -> Result<LoadedReport, StoreError> {
+pub fn load(dir: &Path, features: &[Find]) -> Result<LoadedReport, StoreError> {
     let mut stored = store::read(dir)?;
     analysis::judge(&mut stored);
-    Ok(LoadedReport::new(dir, stored))
+    Ok(LoadedReport::new(dir, stored, features))
 }
 
-/// Reads the results of one workload and returns their analysis.
+/// Reads the results of one workload and returns their analysis, without what features add.
 pub fn analyze(dir: &Path) -> Result<Analysis, StoreError> {
-    Ok(load(dir)?.analysis)
+    Ok(load(dir, &[])?.analysis)
 }
 
 /// Returns the path of the page in a directory.
@@ -70,16 +84,20 @@ pub fn page_path(dir: &Path) -> PathBuf {
 }
 
 /// Writes the report page beside the results.
-pub fn write_page(dir: &Path) -> Result<(), StoreError> {
-    let page = load(dir)?.page()?;
+pub fn write_page(dir: &Path, features: &[Find]) -> Result<(), StoreError> {
+    let page = load(dir, features)?.page()?;
     store::write_durably(&page_path(dir), &page)
 }
 
 /// Writes an index page to `dir` that links the pages of these workloads.
-pub fn write_index(dir: &Path, title: &str, workloads: &[PathBuf]) -> Result<(), StoreError> {
-    let analyses = workloads.iter().map(|own| analyze(own)).collect::<Result<Vec<_>, _>>()?;
-    let all = workloads.iter().map(PathBuf::as_path).zip(&analyses);
-    store::write_durably(&page_path(dir), &titled_index(dir, title, all))
+pub fn write_index(
+    dir: &Path,
+    title: &str,
+    workloads: &[PathBuf],
+    features: &[Find],
+) -> Result<(), StoreError> {
+    let all = workloads.iter().map(|own| load(own, features)).collect::<Result<Vec<_>, _>>()?;
+    store::write_durably(&page_path(dir), &titled_index(dir, title, &all))
 }
 
 /// Renders the index page for `dir` that links the pages of these workloads.
@@ -91,18 +109,13 @@ pub fn index(dir: &Path, all: &[LoadedReport]) -> String {
         name.strip_suffix(&own).unwrap_or(name).to_owned()
     };
     let title = all.first().map_or_else(String::new, name);
-    let all = all.iter().map(|loaded| (loaded.dir.as_path(), &loaded.analysis));
     titled_index(dir, &title, all)
 }
 
 /// Renders an index page for `dir` that links the pages of these workloads under a title.
-fn titled_index<'a>(
-    dir: &Path,
-    title: &str,
-    all: impl Iterator<Item = (&'a Path, &'a Analysis)>,
-) -> String {
+fn titled_index(dir: &Path, title: &str, all: &[LoadedReport]) -> String {
     let link = |own: &Path| page_path(&relative_path(dir, own)).display().to_string();
-    let workloads: Vec<_> = all.map(|(own, analysis)| (link(own), analysis)).collect();
+    let workloads: Vec<_> = all.iter().map(|loaded| (link(&loaded.dir), loaded.report())).collect();
     html::index(title, &workloads)
 }
 
@@ -125,7 +138,7 @@ mod tests {
     fn load_reads_and_judges_results_and_renders_the_page() {
         let parent = tempfile::tempdir().unwrap();
         let dirs = write_runs(parent.path(), &stored_runs(1, |_| 1.0)).unwrap();
-        let loaded = load(&dirs[0]).unwrap();
+        let loaded = load(&dirs[0], &[]).unwrap();
         assert!(loaded.stored.judged);
         assert_eq!(loaded.analysis.conditions.len(), 3);
         assert_eq!(analyze(&dirs[0]).unwrap().experiment, loaded.analysis.experiment);
@@ -156,10 +169,10 @@ mod tests {
             run.manifest.name = format!("night run-000{number}");
         }
         let dirs = write_runs(parent.path(), &runs).unwrap();
-        dirs.iter().for_each(|dir| write_page(dir).unwrap());
-        write_index(parent.path(), "night", &dirs).unwrap();
+        dirs.iter().for_each(|dir| write_page(dir, &[]).unwrap());
+        write_index(parent.path(), "night", &dirs, &[]).unwrap();
         let written = fs::read_to_string(page_path(parent.path())).unwrap();
-        let loaded: Vec<_> = dirs.iter().map(|dir| load(dir).unwrap()).collect();
+        let loaded: Vec<_> = dirs.iter().map(|dir| load(dir, &[]).unwrap()).collect();
         // The title is what the names of the workloads begin with.
         assert_eq!(written, index(parent.path(), &loaded));
         for place in ["run-0001/report.html", "run-0002/report.html"] {

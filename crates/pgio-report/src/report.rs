@@ -1,11 +1,10 @@
 //! Reports: stored results and their analysis as text, Markdown, CSV, JSON and a page.
 //!
 //! Reports measure nothing and access no server, so each can be made again from the stored record.
-//! [`table`] is the model that every format renders. `comparison` fills it from an analysis, `sweep` from the
-//! curves of a sweep, `screening` and `cells` from a factorial design, [`across`] from two sides, [`history`] from
-//! many runs, and [`mod@pilot`] from a pilot; [`mod@summary`] is the short form, which a terminal shows. [`text`],
+//! [`table`] is the model that every format renders. `comparison` fills it from an analysis, `screening` and
+//! `cells` from a factorial design, [`across`] from two sides, [`history`] from many runs, and [`mod@pilot`] from a pilot; [`mod@summary`] is the short form, which a terminal shows. [`text`],
 //! [`markdown`], [`csv`] and [`mod@html`] render it. [`Statement`] has the words for the verdict on a condition, short
-//! and long, for every format; `lead` the first lines of a report, `margin` the gate.
+//! and long, for every format; `lead` the first lines of a report, `margin` the gate. A [`Section`] is what a feature adds.
 //!
 //! [`json`] is the versioned form for other programs, [`junit`] the form for CI systems, [`openmetrics`] the form for
 //! Prometheus. For one trial, [`classic`] prints the original pgio's lines, [`trial`] the details below them.
@@ -17,7 +16,7 @@ mod comparison;
 pub mod csv;
 pub mod device;
 mod explain;
-mod format;
+pub mod format;
 pub mod history;
 #[cfg(test)]
 mod hostile;
@@ -30,10 +29,10 @@ pub mod markdown;
 mod noise;
 pub mod pilot;
 mod screening;
+mod section;
 mod servers;
 mod statement;
 mod summary;
-mod sweep;
 pub mod table;
 #[cfg(test)]
 mod tests;
@@ -45,5 +44,6 @@ mod worded_tests;
 pub use comparison::document;
 pub use lead::{failures, headline, lead};
 pub use margin::{GateResult, gate};
+pub use section::{Find, Report, Section, json as section_json};
 pub use statement::Statement;
 pub use summary::{answered, summary};

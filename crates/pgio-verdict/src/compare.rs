@@ -25,6 +25,18 @@ pub(super) fn judged_primary(manifest: &Manifest, trials: &ByCondition<'_>) -> V
     judged
 }
 
+/// Compares the primary metric of conditions with their baselines apart from the experiment's comparisons, as one
+/// family of its own.
+pub fn compare_apart(manifest: &Manifest, all: &[PairedTrials<'_, '_>]) -> Vec<Comparison> {
+    let def = metrics::find(&manifest.metrics, &manifest.primary_metric);
+    let mut candidates: Vec<Candidate> =
+        def.iter().flat_map(|def| all.iter().map(|beside| paired(def, beside))).collect();
+    let mut family: Vec<&mut Candidate> =
+        candidates.iter_mut().filter(|c| !c.logs.is_empty()).collect();
+    families::judge_together(&mut family);
+    candidates.into_iter().map(|c| c.comparison).collect()
+}
+
 /// Compares the metrics of each condition that are `wanted`. Families must be whole, so either all members of
 /// a family are wanted or none.
 fn compare_metrics(
@@ -46,7 +58,7 @@ fn compare_metrics(
         let condition = &trials[info.name.as_str()];
         let beside = PairedTrials::new(condition, baseline);
         for def in metrics::all(&manifest.metrics).filter(|def| wanted(&info.name, def.name)) {
-            let fit = || has(condition, &def) && has(baseline, &def);
+            let fit = || is_meaningful(condition, &def) && is_meaningful(baseline, &def);
             let long_enough = || tail::too_short([condition, baseline].into_iter(), &def).is_none();
             if !(is_primary(&def, manifest) || (fit() && long_enough())) {
                 continue;
@@ -118,7 +130,7 @@ fn is_primary(def: &MetricDef, manifest: &Manifest) -> bool {
 }
 
 /// Whether the condition has meaningful values.
-pub(super) fn has(condition: &ConditionTrials<'_>, def: &MetricDef) -> bool {
+pub fn is_meaningful(condition: &ConditionTrials<'_>, def: &MetricDef) -> bool {
     !condition.values(def.name).is_empty() && !tail::is_coarse(condition, def)
 }
 

@@ -140,8 +140,7 @@ mod tests {
     use benchmath::rng::SplitMix64;
     use pgio_results::Trial;
 
-    use crate::sweep::COMMIT_MEAN;
-    use crate::test_support::{experiment, set, trial};
+    use crate::test_support::{COMMIT_MEAN, experiment, set, trial};
     use crate::{Analysis, Interval, analyze};
 
     /// Conditions of a demo and their rates.

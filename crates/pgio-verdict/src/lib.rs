@@ -6,8 +6,8 @@
 //! `compare` compares them, `shares` counts failed and badly behaved trials, and `findings` and `steady`
 //! collect the warnings, `drift` those about trends over the blocks, `layout` those about what the design
 //! cannot see. `variance` divides the noise. `tail` decides whether a percentile is reliable. `waits` shows
-//! where the time went, `reconcile` which reads reached the device. All this applies to the middle point of
-//! a sweep; [`sweep`] has the other cells and the curves.
+//! where the time went, `reconcile` which reads reached the device. All this applies to the middle point
+//! of a workload; a feature may compare conditions at others ([`compare_apart`], [`pairing`]).
 //!
 //! Comparisons are judged in families (`families`): comparisons of the primary metric, which answer the
 //! experiment's question, the mean times of the operation that explain the answer, and all others. A verdict
@@ -34,7 +34,7 @@ mod findings;
 pub mod history;
 mod layout;
 mod margin;
-mod pairing;
+pub mod pairing;
 pub mod pilot;
 pub mod reconcile;
 pub mod replica;
@@ -44,7 +44,6 @@ mod servers;
 pub mod shares;
 pub mod standbys;
 mod steady;
-pub mod sweep;
 mod tail;
 #[cfg(feature = "test-support")]
 #[doc(hidden)]
@@ -59,19 +58,20 @@ mod woven;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use self::condition::BackgroundRate;
 use self::reconcile::Reconciliation;
 use self::replica::Replica;
 use self::screening::ScreeningResult;
 use self::standbys::StandbyUse;
-use self::sweep::SweepResult;
 use self::waits::{Decomposition, DecompositionDifference};
 use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
 use pgio_results::store::StoredExperiment;
+use pgio_results::sweep::Point;
 
 pub use self::condition::{TrialStatus, trial_statuses};
-pub use compare::is_rate_of_work;
+pub use compare::{compare_apart, is_meaningful, is_rate_of_work};
 pub use comparison::{ALPHA, Bound, Comparison, Decision, Gate, Interval, MAX_FACTOR, Verdict};
 pub use condition::{
     Condition, CountedWarning, Finding, STALLS, Share, State, Steady, WEAVE_CARRY_OVER, WEAVE_SHORT,
@@ -101,6 +101,9 @@ pub struct Analysis {
     #[serde(default)]
     pub question: String,
     pub baseline: String,
+    /// The point that all this is for.
+    #[serde(skip)]
+    pub middle: Point,
     /// The experiment's original baseline, if another one is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_baseline: Option<String>,
@@ -152,9 +155,10 @@ pub struct Analysis {
     /// Background work by condition; empty without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub background: Vec<BackgroundRate>,
-    /// All cells of a sweep and the curves along its axes; everything else is for the middle point.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sweep: Option<SweepResult>,
+    /// What features found in addition, by name.
+    #[serde(flatten, skip_deserializing)]
+    #[cfg_attr(feature = "schema", schemars(skip))]
+    pub features: BTreeMap<&'static str, Box<RawValue>>,
     /// The effects of factors; a factorial design has these in place of comparisons with the baseline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screening: Option<ScreeningResult>,
@@ -257,6 +261,7 @@ pub fn analyze(stored: &StoredExperiment) -> Analysis {
         experiment: manifest.name.clone(),
         question: condition::question(manifest),
         baseline: manifest.baseline.clone(),
+        middle: manifest.middle().clone(),
         own_baseline: manifest.own_baseline.clone(),
         aa: manifest.aa.clone(),
         primary_metric: manifest.primary_metric.clone(),
@@ -268,7 +273,7 @@ pub fn analyze(stored: &StoredExperiment) -> Analysis {
         replicas: replica::all(manifest, &trials),
         standbys: standbys::all(manifest, &trials),
         background: condition::all(manifest, &trials),
-        sweep: sweep::all(manifest, &stored.trials, &comparisons),
+        features: BTreeMap::new(),
         variance: variance::estimate(stored, &trials),
         screening: screened,
         servers: servers::all(manifest, &conditions, &comparisons),

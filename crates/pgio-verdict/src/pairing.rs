@@ -17,7 +17,7 @@
 //! baseline, 60 × 100 / 120, and 50 : 110 is the pair; without both trials of `local` the pair is dropped.
 //!
 //! A block is used only if both sides have a valid trial with the metric, so an interrupted experiment is
-//! compared as far as it is complete. Burn-in trials belong to no condition. In a sweep each point is separate:
+//! compared as far as it is complete. Burn-in trials belong to no condition. Each point is separate:
 //! trials at two points are never compared. Verdicts and intervals are computed elsewhere (`compare`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ type BlockPoint = (u32, usize);
 
 /// A condition's trials.
 #[derive(Debug, Default)]
-pub(super) struct ConditionTrials<'a> {
+pub struct ConditionTrials<'a> {
     /// Every trial on record with its line in trials.jsonl, counted from 1.
     pub all: Vec<(usize, &'a Trial)>,
     /// The attempt of each block at each point that counts: the last.
@@ -84,7 +84,7 @@ impl<'a> ConditionTrials<'a> {
     }
 
     /// The values of the trials that count, as far as they have one.
-    pub(super) fn values(&self, metric: &str) -> Vec<f64> {
+    pub fn values(&self, metric: &str) -> Vec<f64> {
         let column = self.column(metric);
         self.counted.iter().filter_map(|i| column.value(*i)).collect()
     }
@@ -94,7 +94,7 @@ impl<'a> ConditionTrials<'a> {
     }
 
     /// Whether any trial that counts has a lower bound instead of a value.
-    pub(super) fn is_bounded(&self, metric: &str) -> bool {
+    pub fn is_bounded(&self, metric: &str) -> bool {
         self.bounded.contains(metric) && self.valid().any(|t| is_lower_bound(t, metric))
     }
 
@@ -132,7 +132,7 @@ impl<'a> ConditionTrials<'a> {
     }
 
     /// The trials that count.
-    pub(super) fn valid(&self) -> impl Iterator<Item = &'a Trial> {
+    pub fn valid(&self) -> impl Iterator<Item = &'a Trial> {
         self.counted().map(|(_, trial)| trial)
     }
 
@@ -163,7 +163,7 @@ impl<'a> ConditionTrials<'a> {
     }
 
     /// The trials that count, by block; for one point.
-    pub(super) fn by_block(&self) -> impl Iterator<Item = (u32, &'a Trial)> {
+    pub fn by_block(&self) -> impl Iterator<Item = (u32, &'a Trial)> {
         let all = self.last_attempt_indexes().map(|((block, _), index)| (block, self.all[index].1));
         all.filter(|(_, trial)| trial.is_valid())
     }
@@ -189,14 +189,14 @@ impl Column<'_> {
 }
 
 /// The trials by condition of the manifest; a condition that never ran has none.
-pub(super) type ByCondition<'a> = BTreeMap<&'a str, ConditionTrials<'a>>;
+pub type ByCondition<'a> = BTreeMap<&'a str, ConditionTrials<'a>>;
 
-/// The trials at the middle point; without a sweep, all trials.
+/// The trials at the middle point.
 pub(super) fn by_condition<'a>(manifest: &'a Manifest, trials: &'a [Trial]) -> ByCondition<'a> {
     by_condition_at(manifest, trials, manifest.middle())
 }
 
-pub(super) fn by_condition_at<'a>(
+pub fn by_condition_at<'a>(
     manifest: &'a Manifest,
     trials: &'a [Trial],
     point: &Point,
@@ -251,7 +251,7 @@ fn keep_partners(by_condition: &mut ByCondition<'_>, baseline: &str) {
 }
 
 /// The value of a metric in a trial, if it is finite.
-pub(super) fn value(trial: &Trial, metric: &str) -> Option<f64> {
+pub fn value(trial: &Trial, metric: &str) -> Option<f64> {
     trial.metrics.get(metric).and_then(|m| m.value).filter(|v| v.is_finite())
 }
 
@@ -291,7 +291,7 @@ impl Pair<'_> {
 
 /// Two conditions with their trials paired.
 #[derive(Debug)]
-pub(super) struct PairedTrials<'a, 'b> {
+pub struct PairedTrials<'a, 'b> {
     pub condition: &'b ConditionTrials<'a>,
     pub baseline: &'b ConditionTrials<'a>,
     /// The blocks in which both have a trial that counts, in order.
@@ -299,7 +299,7 @@ pub(super) struct PairedTrials<'a, 'b> {
 }
 
 impl<'a, 'b> PairedTrials<'a, 'b> {
-    pub(super) fn new(
+    pub fn new(
         condition: &'b ConditionTrials<'a>,
         baseline: &'b ConditionTrials<'a>,
     ) -> PairedTrials<'a, 'b> {

@@ -7,6 +7,7 @@ use benchmath::rng::SplitMix64;
 use jiff::{Timestamp, ToSpan};
 use pgio_results::change::{Change, Subject};
 use pgio_results::histogram::Histogram;
+use pgio_results::latency::{Class, Statistic};
 use pgio_results::metrics::{self, DeclaredMetric, Direction};
 use pgio_results::model::Woven;
 use pgio_results::screening::{DesignCell, DesignKind, Factor, Screening};
@@ -15,6 +16,9 @@ use pgio_results::sweep::{Axis, AxisValue, Point, Sweep, SweepKind};
 use pgio_results::telemetry::{Probes, StandbyLag, Telemetry, Waits};
 use pgio_results::test_support::{full_trial, manifest};
 use pgio_results::{Check, Metric, Outcome, Trial, TrialPosition};
+
+/// The mean latency of a commit.
+pub const COMMIT_MEAN: &str = metrics::latency_name(Class::Commit, Statistic::Mean);
 
 /// The trial of the published example: 120 s, one session, 200M.
 pub fn classic_trial() -> Trial {

@@ -35,7 +35,7 @@ use benchmath::{student, summary};
 use serde::{Deserialize, Serialize};
 
 use self::divide::{Class, Divided};
-pub use self::predicted::Predicted;
+pub use self::predicted::{Predicted, alone as predict};
 use super::comparison::{ALPHA, Interval};
 use super::pairing::{ByCondition, PairedTrials};
 use pgio_results::Trial;

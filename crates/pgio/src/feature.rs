@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::{LazyLock, Once};
 
 use pgio_report::directories::LoadedReport;
+use pgio_report::report::Find;
 
 use pgio_results::change::Change;
 use pgio_results::checks::{self, CheckDef};
@@ -62,6 +63,11 @@ pub struct Feature {
     pub reports: &'static [Report],
     /// Where it keeps runs.
     pub runs: &'static [RunSource],
+    /// What it adds to the report of an experiment.
+    pub findings: &'static [Find],
+    /// The schema of an object with their fields.
+    #[cfg(feature = "schema")]
+    pub schema: fn() -> Option<schemars::Schema>,
     /// What a command of it holds on this machine beyond its end.
     pub held: fn() -> Option<Held>,
 }
@@ -175,6 +181,9 @@ impl Feature {
         formats: &[],
         reports: &[],
         runs: &[],
+        findings: &[],
+        #[cfg(feature = "schema")]
+        schema: || None,
         held: || None,
     };
 }
@@ -218,6 +227,10 @@ pub fn observers() -> impl Iterator<Item = &'static Observer> {
 
 pub fn claims() -> impl Iterator<Item = &'static Claim> {
     all().iter().flat_map(|feature| feature.claims)
+}
+
+pub fn findings() -> Vec<Find> {
+    all().iter().flat_map(|feature| feature.findings).copied().collect()
 }
 
 pub fn commands() -> impl Iterator<Item = &'static Subcommand> {

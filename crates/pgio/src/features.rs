@@ -32,6 +32,8 @@ mod runs;
 mod shell;
 #[cfg(feature = "store")]
 mod store;
+#[cfg(feature = "sweep")]
+mod sweep;
 #[cfg(feature = "throttle")]
 mod throttle;
 #[cfg(feature = "dummy")]
@@ -71,6 +73,8 @@ pub(crate) static ALL: &[&Feature] = &[
     &runs::FEATURE,
     #[cfg(feature = "store")]
     &store::FEATURE,
+    #[cfg(feature = "sweep")]
+    &sweep::FEATURE,
     #[cfg(feature = "dummy")]
     &ticks::FEATURE,
     #[cfg(feature = "dummy")]

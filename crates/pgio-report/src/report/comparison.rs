@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use super::format::{self, NONE, NOT_DECIDED};
 use super::lead::RERUN;
 use super::noise::trust;
+use super::section::Report;
 use super::statement::{effect, marked_name, needed_blocks};
 use super::table::{Column, Document, Label, Remark, Table};
-use super::{cells, explain, lead, margin, noise, screening, servers, sweep};
+use super::{cells, explain, lead, margin, noise, screening, servers};
 use pgio_results::latency::{Class, Statistic};
 use pgio_results::metrics::{self, Direction, MetricDef};
 use pgio_results::{CheckVerdict, Metric, Warning};
@@ -26,7 +27,9 @@ const SIDE_BY_SIDE: usize = 2;
 const STAR: &str = "*";
 const COMMIT_PERCENTILES: [Statistic; 3] = [Statistic::P50, Statistic::P95, Statistic::P99];
 
-pub fn document(analysis: &Analysis) -> Document {
+pub fn document<'a>(report: impl Into<Report<'a>>) -> Document {
+    let report = report.into();
+    let analysis = report.analysis;
     let mut tables = screening::tables(analysis);
     let what = match screening::factorial(analysis) {
         Some(screened) => {
@@ -35,13 +38,14 @@ pub fn document(analysis: &Analysis) -> Document {
             format!("effects of {}", format::counted(screened.factors.len(), "factor"))
         }
         None => {
-            let mut primary = primary(analysis);
+            let mut primary = primary(report);
             let is_open = analysis.aa.is_some() && noise::blindness(analysis, RERUN).is_none();
             primary.notes.extend(is_open.then(|| trust(analysis)));
             primary.notes.extend(noise::woven(analysis));
             tables.push(primary);
             tables.extend(servers::table(analysis));
-            tables.extend(sweep::tables(analysis));
+            tables
+                .extend(report.sections.iter().flat_map(|section| section.tables.iter().cloned()));
             tables.extend(secondary(analysis));
             tables.extend(explain::tables(analysis));
             format!("compared with {}", analysis.baseline)
@@ -59,7 +63,8 @@ pub fn document(analysis: &Analysis) -> Document {
     }
 }
 
-pub(super) fn primary(analysis: &Analysis) -> Table {
+pub(super) fn primary(report: Report<'_>) -> Table {
+    let analysis = report.analysis;
     let conditions = &analysis.conditions;
     let some_left_out = conditions.iter().any(|c| c.valid != c.trials);
     let commits = conditions.iter().any(|c| commit_percentiles(analysis, c).is_some());
@@ -107,7 +112,7 @@ pub(super) fn primary(analysis: &Analysis) -> Table {
         cells
     };
     let rows: Vec<Vec<String>> = conditions.iter().map(row).collect();
-    let notes = primary_notes(analysis, &rows);
+    let notes = primary_notes(report, &rows);
     Table { title: String::new(), columns, rows, notes }
 }
 
@@ -205,7 +210,8 @@ pub(super) fn not_decided(rows: &[Vec<String>]) -> Option<String> {
     rows.iter().flatten().any(|cell| cell.starts_with('~')).then(|| NOT_DECIDED.to_owned())
 }
 
-fn primary_notes(analysis: &Analysis, rows: &[Vec<String>]) -> Vec<String> {
+fn primary_notes(report: Report<'_>, rows: &[Vec<String>]) -> Vec<String> {
+    let analysis = report.analysis;
     let mut notes = Vec::from_iter(not_decided(rows));
     if analysis.comparisons.iter().any(|c| c.primary && c.totals.is_some()) {
         notes.push(format!(
@@ -224,7 +230,7 @@ fn primary_notes(analysis: &Analysis, rows: &[Vec<String>]) -> Vec<String> {
     notes.extend(screening::notes_without_effects(analysis));
     notes.extend(margin::blocks_to_decide(analysis, analysis.comparisons.iter()));
     notes.extend(noise::variance(analysis));
-    notes.extend(sweep::where_judged(analysis));
+    notes.extend(report.sections.iter().map(|section| section.note.clone()));
     let cut_off = |c: &Condition| c.metrics.values().any(|m| m.at_least);
     if analysis.conditions.iter().any(cut_off) {
         notes.push(

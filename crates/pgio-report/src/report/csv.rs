@@ -1,20 +1,20 @@
 //! Comma-separated values for spreadsheets and statistics programs: one flat table.
 //!
-//! The table has a row for each condition and metric, including the baseline, and in a sweep for each
-//! other cell and metric, and for each effect of a factorial design. Cells have no units and no rounding; a missing value is an empty cell. A file
+//! The table has a row for each condition and metric, including the baseline, for each effect of a factorial
+//! design, and what sections add. Cells have no units and no rounding; a missing value is an empty cell. A file
 //! has one table, because CSV supports no more. Quoting follows RFC 4180. A cell that a spreadsheet would
 //! treat as a formula begins with `'`. Next: `docs/FORMAT.md` documents the columns.
 
 use serde::Serialize;
 
 use super::screening;
+use super::section::Report;
 use super::table::{Column, Table};
 use pgio_results::Trial;
 use pgio_results::metrics;
 use pgio_results::store::StoredExperiment;
 use pgio_results::sweep::{Point, value_text};
 use pgio_verdict::screening::{Effect, title};
-use pgio_verdict::sweep::{CellEffect, Estimate, SweptCell};
 use pgio_verdict::{Analysis, Bound, Comparison, Condition, TrialStatus, trial_statuses};
 
 const COLUMNS: &[&str] = &[
@@ -58,7 +58,9 @@ const COLUMNS: &[&str] = &[
 ];
 
 /// All numbers of an analysis.
-pub fn flat(analysis: &Analysis) -> Table {
+pub fn flat<'a>(report: impl Into<Report<'a>>) -> Table {
+    let report = report.into();
+    let analysis = report.analysis;
     let mut rows = Vec::new();
     for condition in &analysis.conditions {
         for def in metrics::all(&analysis.metrics) {
@@ -69,7 +71,7 @@ pub fn flat(analysis: &Analysis) -> Table {
                 row.extend([def.name.to_owned(), def.unit.to_owned(), number(value)]);
                 row.push((def.name == analysis.primary_metric).to_string());
                 row.extend(compared.map_or_else(nothing, comparison));
-                row.extend([at(analysis), String::new(), String::new()]);
+                row.extend([point(&analysis.middle), String::new(), String::new()]);
                 let cut_off = condition.metrics.get(def.name).is_some_and(|m| m.at_least);
                 row.extend([at_least(cut_off), bound(compared.and_then(|c| c.bound))]);
                 let totals = compared.and_then(|c| c.totals);
@@ -84,10 +86,7 @@ pub fn flat(analysis: &Analysis) -> Table {
             }
         }
     }
-    if let Some(swept) = &analysis.sweep {
-        let away = swept.cells.iter().filter(|cell| !swept.is_middle(cell));
-        rows.extend(away.flat_map(|cell| cell_rows(analysis, cell)));
-    }
+    rows.extend(report.sections.iter().flat_map(|section| section.rows.iter().cloned()));
     if let Some(screened) = screening::factorial(analysis) {
         rows.extend(screened.effects.iter().map(|effect| effect_row(analysis, effect)));
     }
@@ -99,51 +98,20 @@ pub fn flat(analysis: &Analysis) -> Table {
 }
 
 /// All numbers of several analyses in one table; each row names its experiment.
-pub fn flat_all(analyses: &[&Analysis]) -> Table {
+pub fn flat_all(reports: &[Report<'_>]) -> Table {
     let mut all = Table::default();
-    for analysis in analyses {
-        let table = flat(analysis);
+    for report in reports {
+        let table = flat(*report);
         all.columns = table.columns;
         all.rows.extend(table.rows);
     }
     all
 }
 
-/// The middle point of a sweep.
-fn at(analysis: &Analysis) -> String {
-    analysis.sweep.as_ref().map_or_else(String::new, |swept| point(&swept.middle))
-}
-
 /// `delay = 1; sessions = 4`
-fn point(point: &Point) -> String {
+pub fn point(point: &Point) -> String {
     let words = point.iter().map(|(axis, value)| format!("{axis} = {}", value_text(value)));
     words.collect::<Vec<_>>().join("; ")
-}
-
-/// The rows of a cell away from the middle point.
-fn cell_rows(analysis: &Analysis, cell: &SweptCell) -> Vec<Vec<String>> {
-    let Some(condition) = analysis.condition(&cell.condition) else { return Vec::new() };
-    let one = |(name, estimate): (&String, &Estimate)| {
-        let primary = *name == analysis.primary_metric;
-        let mut row = head(analysis, condition);
-        // Its treatments are the middle point's with what the axes change.
-        row[2] = String::new();
-        row[4..8].fill(String::new());
-        (row[4], row[5]) = (cell.trials.to_string(), cell.valid.to_string());
-        row.extend([name.clone(), estimate.unit.clone(), number(Some(estimate.value))]);
-        row.push(primary.to_string());
-        row.extend(cell.effect.as_ref().filter(|_| primary).map_or_else(nothing, cell_effect));
-        row.extend([
-            point(&cell.point),
-            number(estimate.interval.low),
-            number(estimate.interval.high),
-        ]);
-        let effect = cell.effect.as_ref().filter(|_| primary);
-        row.extend([at_least(estimate.at_least), bound(effect.and_then(|e| e.bound))]);
-        row.extend([const { String::new() }; 3 + 4 + 2]);
-        row
-    };
-    cell.metrics.iter().map(one).collect()
 }
 
 /// The row of a factor or of an interaction, in place of a condition's.
@@ -161,13 +129,13 @@ fn effect_row(analysis: &Analysis, effect: &Effect) -> Vec<String> {
     row
 }
 
-fn cell_effect(e: &CellEffect) -> Vec<String> {
-    let mut cells = vec![word(e.verdict), e.blocks.to_string()];
-    cells.extend([e.ratio, e.interval.low, e.interval.high].map(number));
-    cells.extend([const { String::new() }; 3]);
-    cells.extend([e.p, e.p_adjusted].map(number));
-    cells.push(String::new());
-    cells
+/// A row of the flat table: empty but for these columns.
+pub fn row(cells: &[(&str, String)]) -> Vec<String> {
+    let cell = |column: &&str| cells.iter().find(|(name, _)| name == column);
+    COLUMNS
+        .iter()
+        .map(|name| cell(name).map_or_else(String::new, |(_, text)| text.clone()))
+        .collect()
 }
 
 fn head(analysis: &Analysis, condition: &Condition) -> Vec<String> {
@@ -208,12 +176,12 @@ fn margin(c: &Comparison) -> Vec<String> {
 }
 
 /// Empty without a value.
-pub(super) fn at_least(is_bound: bool) -> String {
+pub fn at_least(is_bound: bool) -> String {
     bound(is_bound.then_some(Bound::AtLeast))
 }
 
 /// The same words as in the JSON.
-fn bound(bound: Option<Bound>) -> String {
+pub fn bound(bound: Option<Bound>) -> String {
     let word = |bound| match bound {
         Bound::AtLeast => "at_least",
         Bound::AtMost => "at_most",
@@ -222,12 +190,12 @@ fn bound(bound: Option<Bound>) -> String {
 }
 
 /// The same word as in the JSON.
-pub(super) fn word(value: impl Serialize) -> String {
+pub fn word(value: impl Serialize) -> String {
     let value = serde_json::to_value(value).ok();
     value.as_ref().and_then(|v| v.as_str()).unwrap_or_default().to_owned()
 }
 
-pub(super) fn number(value: Option<f64>) -> String {
+pub fn number(value: Option<f64>) -> String {
     value.filter(|v| v.is_finite()).map_or_else(String::new, |v| v.to_string())
 }
 
@@ -328,9 +296,7 @@ fn wide_row(
                 (place.condition == stored.manifest.baseline).to_string(),
             ]);
             cells.extend([place.block, place.position, place.attempt].map(|n| n.to_string()));
-            let point =
-                place.point.iter().map(|(axis, value)| format!("{axis} = {}", value_text(value)));
-            cells.push(point.collect::<Vec<_>>().join("; "));
+            cells.push(point(&place.point));
         }
         None => cells.extend([const { String::new() }; 6]),
     }

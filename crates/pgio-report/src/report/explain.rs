@@ -13,9 +13,7 @@ use pgio_verdict::condition::BackgroundRate;
 use pgio_verdict::reconcile::Reconciliation;
 use pgio_verdict::replica::Replica;
 use pgio_verdict::standbys::StandbyUse;
-use pgio_verdict::waits::{
-    Decomposition, DecompositionDifference, Part, PartDifference, Predicted,
-};
+use pgio_verdict::waits::{Decomposition, DecompositionDifference, Part, PartDifference};
 
 /// A kind of wait has a column if it takes at least this share of any operation.
 const SHOWN_SHARE: f64 = 0.005;
@@ -134,7 +132,7 @@ pub(super) fn difference(analysis: &Analysis, d: &DecompositionDifference) -> St
             text += &format!(
                 "; from first principles at least {}{} ({})",
                 format::signed_seconds(p.seconds),
-                error(p),
+                format::plus_minus(p.error),
                 p.from
             );
         }
@@ -142,7 +140,7 @@ pub(super) fn difference(analysis: &Analysis, d: &DecompositionDifference) -> St
             text += &format!(
                 "; from first principles {}{} ({})",
                 format::signed_seconds(p.seconds),
-                error(p),
+                format::plus_minus(p.error),
                 p.from
             );
         }
@@ -238,11 +236,6 @@ fn side_by_side(ours: Option<f64>, theirs: Option<f64>) -> String {
         _ => String::new(),
     };
     format!("{} / {}{change}", shown(ours), shown(theirs))
-}
-
-/// The error of the probes, if known.
-pub(super) fn error(predicted: &Predicted) -> String {
-    predicted.error.map_or_else(String::new, |e| format!(" ± {}", format::seconds(e)))
 }
 
 /// How far each standby was behind, by how much it is delayed, and the use of its disk.

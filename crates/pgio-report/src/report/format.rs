@@ -10,13 +10,13 @@ use pgio_results::{Metric, joint};
 use pgio_verdict::{Bound, Interval, MAX_FACTOR};
 
 /// Shown if there is no number.
-pub(super) const NONE: &str = "–";
+pub const NONE: &str = "–";
 /// What `~` means.
 pub(super) const NOT_DECIDED: &str = "~ not decided: the interval includes no change.";
 
 /// At least three significant digits where they are needed (from 0.01 to 0.1: two), grouped whole numbers from 1,000;
 /// what is whole stays whole.
-pub(super) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let size = value.abs();
     let text = match size {
         _ if size.fract() == 0.0 || size >= 99.95 => human::count(size.round() as u64),
@@ -35,7 +35,7 @@ pub(super) fn number(value: f64) -> String {
 /// Before a value that is a lower bound, and before an effect that is one.
 pub(super) const AT_LEAST: &str = "≥ ";
 /// Before an effect that is an upper bound.
-pub(super) const AT_MOST: &str = "≤ ";
+pub const AT_MOST: &str = "≤ ";
 
 /// `2,919 commits/s`, `≥ 355 ms`, `4.77 MiB/s`, `10.1 %`, `3 checkpoints`
 pub(super) fn metric(metric: &Metric) -> String {
@@ -62,11 +62,11 @@ fn is_counted_rate(unit: &str) -> bool {
 }
 
 /// With its mark, where the value is a lower bound.
-pub(super) fn marked(text: String, at_least: bool) -> String {
+pub fn marked(text: String, at_least: bool) -> String {
     if at_least { format!("{AT_LEAST}{text}") } else { text }
 }
 
-pub(super) fn quantity(value: f64, unit: &str) -> String {
+pub fn quantity(value: f64, unit: &str) -> String {
     match unit {
         "s" => seconds(value),
         "bytes" => human::bytes(value.max(0.0).round() as u64),
@@ -78,7 +78,7 @@ pub(super) fn quantity(value: f64, unit: &str) -> String {
 
 /// `0.310 / 0.522 / ≥ 1.10 ms`: seconds, each with whether it is a lower bound, all in the unit of
 /// the largest.
-pub(super) fn side_by_side(values: &[Option<(f64, bool)>]) -> Option<String> {
+pub fn side_by_side(values: &[Option<(f64, bool)>]) -> Option<String> {
     let largest = values.iter().flatten().map(|(v, _)| *v).reduce(f64::max)?;
     let (factor, unit) = time_unit(largest);
     let one = |v: &Option<(f64, bool)>| match v {
@@ -90,14 +90,14 @@ pub(super) fn side_by_side(values: &[Option<(f64, bool)>]) -> Option<String> {
 }
 
 /// Without the unit, where the heading or the axis has it.
-pub(super) fn bare(value: f64, unit: &str) -> String {
+pub fn bare(value: f64, unit: &str) -> String {
     match unit {
         "s" | "bytes" | "bytes/s" => quantity(value, unit),
         _ => number(value),
     }
 }
 
-pub(super) fn seconds(value: f64) -> String {
+pub fn seconds(value: f64) -> String {
     let text = human::latency(value.abs() * 1e9);
     if value < 0.0 { format!("−{text}") } else { text }
 }
@@ -138,7 +138,7 @@ fn percent(ratio: f64, decimals: usize) -> String {
 
 /// A change, and what is known of its interval: `−53.5 % [−55.0, −51.9]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ChangeText {
+pub struct ChangeText {
     /// `−53.5 %`, `≥ +53.5 %`
     pub(super) value: String,
     /// `[−55.0, −51.9]`, `[from +51.9]`
@@ -165,7 +165,7 @@ pub(super) fn interval(known: Interval) -> Option<String> {
 
 /// `−53.5 % [−55.0, −51.9]`; of an effect that is a bound, `≥ +53.5 % [from +51.9]` or `≤ −53.5 % [to −51.9]`;
 /// without an interval if neither end is known.
-pub(super) fn change_as_known(ratio: f64, known: Interval, bound: Option<Bound>) -> ChangeText {
+pub fn change_as_known(ratio: f64, known: Interval, bound: Option<Bound>) -> ChangeText {
     let (mark, word, end) = match bound {
         None => {
             let ends = [Some(ratio), known.low, known.high];
@@ -208,7 +208,7 @@ pub(super) fn size_with_interval(ratio: f64, known: Interval) -> (String, String
 }
 
 /// The size of a relative change: `±4.1 %` without the sign.
-pub(super) fn size(relative: f64) -> String {
+pub fn size(relative: f64) -> String {
     let d = decimals(&[1.0 + relative]);
     format!("{:.d$} %", relative.abs() * 100.0)
 }
@@ -238,7 +238,7 @@ pub(super) fn long_time(seconds: f64) -> String {
 }
 
 /// A metric's name as people read it: `commits/s`, `commit latency p95`, `WAL bytes/s`.
-pub(super) fn metric_name(name: &str) -> String {
+pub fn metric_name(name: &str) -> String {
     if let Some((metric, target)) = joint::split_name(name) {
         return format!("{} of {target}", metric_name(metric));
     }
@@ -276,7 +276,7 @@ fn words(name: &str) -> String {
 }
 
 /// `1 block`, `6 blocks`
-pub(super) fn counted(n: usize, what: &str) -> String {
+pub fn counted(n: usize, what: &str) -> String {
     format!("{} {what}{}", human::count(n as u64), if n == 1 { "" } else { "s" })
 }
 
@@ -287,7 +287,7 @@ pub(super) fn small(n: usize) -> String {
 }
 
 /// `1.02 ± 0.05 ms`: both in the unit of the larger.
-pub(super) fn seconds_with_error(value: f64, error: f64) -> String {
+pub fn seconds_with_error(value: f64, error: f64) -> String {
     let (factor, unit) = time_unit(value.abs().max(error));
     let error = error * factor;
     // One digit of an error is enough.
@@ -296,8 +296,13 @@ pub(super) fn seconds_with_error(value: f64, error: f64) -> String {
     format!("{} ± {error} {unit}", number(value * factor))
 }
 
+/// The error of seconds, if known.
+pub fn plus_minus(error: Option<f64>) -> String {
+    error.map_or_else(String::new, |e| format!(" ± {}", seconds(e)))
+}
+
 /// The unit for a time of this size, and the number of units per second.
-pub(super) fn time_unit(seconds: f64) -> (f64, &'static str) {
+pub fn time_unit(seconds: f64) -> (f64, &'static str) {
     if seconds < 999.5e-6 {
         (1e6, "µs")
     } else if seconds < 0.9995 {
@@ -308,7 +313,7 @@ pub(super) fn time_unit(seconds: f64) -> (f64, &'static str) {
 }
 
 /// `+1.10 ms`, `−20.0 µs`
-pub(super) fn signed_seconds(value: f64) -> String {
+pub fn signed_seconds(value: f64) -> String {
     if value < 0.0 { seconds(value) } else { format!("+{}", seconds(value)) }
 }
 

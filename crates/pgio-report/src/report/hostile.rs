@@ -66,12 +66,12 @@ fn no_report_format_passes_on_control_characters() {
         let series = vec![None; stored.trials.len()];
         let source = html::Source {
             stored: &stored,
-            analysis: &analysis,
+            report: (&analysis).into(),
             series: &series,
             experiment: WILD,
         };
         is_safe("page", &html::render(&source));
-        let pages = [(WILD.to_owned(), &analysis)];
+        let pages = [(WILD.to_owned(), (&analysis).into())];
         is_safe("index", &html::index(WILD, &pages));
         let both = compared(std::slice::from_ref(&stored), std::slice::from_ref(&stored), &[]);
         is_safe("across, text", &text::render(&across::document(&both)));

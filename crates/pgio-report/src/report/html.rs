@@ -16,23 +16,23 @@ mod latency;
 mod manifest;
 mod page;
 mod series;
-mod svg;
-mod sweep;
-mod table;
-mod timeline;
+pub mod svg;
+pub mod table;
+pub mod timeline;
 mod waits;
 
 use maud::html;
 
 use super::comparison::remarks;
 use super::screening::factorial;
+use super::section::Report;
 use super::table::Document;
 pub use history::history_page;
 use page::{Page, Section, Shell};
 pub use page::{SCRIPTS, STYLES, empty, served};
 use pgio_results::store::StoredExperiment;
 use pgio_results::telemetry::Series;
-use pgio_verdict::{Analysis, trial_statuses};
+use pgio_verdict::trial_statuses;
 pub use series::is_drawn;
 use svg::LineStyles;
 
@@ -40,7 +40,7 @@ use svg::LineStyles;
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
     pub stored: &'a StoredExperiment,
-    pub analysis: &'a Analysis,
+    pub report: Report<'a>,
     /// The samples of each trial, if available.
     pub series: &'a [Option<Series>],
     /// experiment.toml as run.
@@ -50,32 +50,38 @@ pub struct Source<'a> {
 pub fn render(source: &Source<'_>) -> String {
     let page = Page {
         stored: source.stored,
-        analysis: source.analysis,
+        analysis: source.report.analysis,
+        sections: source.report.sections,
         series: source.series,
         experiment: source.experiment,
-        remarks: remarks(source.analysis),
+        remarks: remarks(source.report.analysis),
         statuses: trial_statuses(source.stored),
         looks: LineStyles::new(&source.stored.manifest),
     };
+    let of_features = page.sections.iter().map(|section| {
+        Some(Section { id: section.name, title: section.title, body: section.body.clone() })
+    });
     let (summary, details) = match factorial(page.analysis) {
         Some(screened) => {
             (vec![Some(effects::factors(&page, screened))], vec![checks::trial_values(&page)])
         }
         None => (
             vec![Some(effects::section(&page)), waits::section(&page)],
-            vec![
-                Some(effects::numbers(&page)),
-                sweep::section(&page),
-                checks::trial_values(&page),
-                latency::section(&page),
-                series::section(&page),
-                waits::details(&page),
-                effects::reads(&page),
-                effects::replicas(&page),
-                effects::standbys(&page),
-                effects::background(&page),
-                effects::values(&page),
-            ],
+            [Some(effects::numbers(&page))]
+                .into_iter()
+                .chain(of_features)
+                .chain([
+                    checks::trial_values(&page),
+                    latency::section(&page),
+                    series::section(&page),
+                    waits::details(&page),
+                    effects::reads(&page),
+                    effects::replicas(&page),
+                    effects::standbys(&page),
+                    effects::background(&page),
+                    effects::values(&page),
+                ])
+                .collect(),
         ),
     };
     let about = [
@@ -114,11 +120,11 @@ pub fn document_page(document: &Document) -> String {
 }
 
 /// Renders the answers of each workload's page, with a link to that page.
-pub fn index(title: &str, workloads: &[(String, &Analysis)]) -> String {
-    let body = html! { @for (place, analysis) in workloads {
-        h3 { a href=(place) { (analysis.experiment) } }
-        (head::opening(analysis))
-        (head::answered(analysis, None))
+pub fn index(title: &str, workloads: &[(String, Report<'_>)]) -> String {
+    let body = html! { @for (place, report) in workloads {
+        h3 { a href=(place) { (report.experiment) } }
+        (head::opening(report))
+        (head::answered(*report, None))
     } };
     let sections = [Section { id: "workloads", title: "Workloads", body }];
     page::simple(title, html! { p.kind { "pgio experiment" } h1 { (title) } }, &sections, false)
@@ -134,11 +140,10 @@ mod tests {
     use pgio_results::change::Change;
     use pgio_results::model::{Slice, Woven};
     use pgio_results::store::StoredExperiment;
-    use pgio_results::sweep::SweepKind;
     use pgio_results::telemetry::{Moment, Series, Track};
     use pgio_results::{Check, Outcome};
     use pgio_verdict::analyze;
-    use pgio_verdict::test_support::{demo, experiment, screened, set, swept, trial};
+    use pgio_verdict::test_support::{demo, experiment, screened, set, trial};
 
     const EXPERIMENT: &str = "[experiment]\nname = \"</script><b>\"\n";
 
@@ -148,7 +153,7 @@ mod tests {
 
     fn page_with_samples(stored: &StoredExperiment, series: &[Option<Series>]) -> String {
         let analysis = analyze(stored);
-        render(&Source { stored, analysis: &analysis, series, experiment: EXPERIMENT })
+        render(&Source { stored, report: (&analysis).into(), series, experiment: EXPERIMENT })
     }
 
     /// Two blocks of `local` and its twin. Each trial has a timeline of 2 s and samples with a checkpoint at 1.2 s.
@@ -225,27 +230,6 @@ mod tests {
         assert_eq!(page.matches("<details>").count(), 16);
         assert!(page.contains("<summary>cell 2: commit_delay, work_mem high</summary>"), "{page}");
         assert_eq!(page.matches("Sessions' time: WAL flush 70\u{a0}%.").count(), 16);
-    }
-
-    #[test]
-    fn a_sweep_has_its_charts() {
-        let page = page(&swept(6));
-        assert_snapshot!(skeleton(&page));
-        assert_eq!(page.matches("<title>knee: ").count(), 2, "in both charts of the sessions");
-        // Every mark has a title: 2 conditions × (4 + 3) values × 2 charts.
-        let tips = page.matches("<title>on, sessions ").count()
-            + page.matches("<title>on, delay ").count();
-        assert_eq!(tips, 14);
-    }
-
-    #[test]
-    fn a_sweep_shows_how_its_points_were_chosen() {
-        let mut stored = swept(6);
-        assert!(page(&stored).contains("One axis at a time, from the middle point: "));
-        stored.manifest.sweep.as_mut().unwrap().kind = SweepKind::Grid;
-        let page = page(&stored);
-        assert!(page.contains("Every combination of the axes; along each,"));
-        assert!(!page.contains("One axis at a time"));
     }
 
     #[test]
@@ -346,16 +330,14 @@ mod tests {
 
     #[test]
     fn every_chart_has_its_text() {
-        for stored in [demo(), swept(6)] {
-            let page = page(&stored);
-            let charts = page.matches("role=\"img\"").count();
-            assert!(charts > 0);
-            let texts = page.split("<desc").skip(1).filter(|rest| {
-                let text = rest.split_once('>').map_or("", |(_, inner)| inner);
-                text.split('<').next().unwrap_or_default().split_whitespace().count() >= 5
-            });
-            assert_eq!(texts.count(), charts);
-        }
+        let page = page(&demo());
+        let charts = page.matches("role=\"img\"").count();
+        assert!(charts > 0);
+        let texts = page.split("<desc").skip(1).filter(|rest| {
+            let text = rest.split_once('>').map_or("", |(_, inner)| inner);
+            text.split('<').next().unwrap_or_default().split_whitespace().count() >= 5
+        });
+        assert_eq!(texts.count(), charts);
     }
 
     #[test]

@@ -8,8 +8,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::section::Report;
 use super::statement::{Claim, Statement, danger, stalls};
-use super::{format, noise, screening, sweep};
+use super::{format, noise, screening};
 use pgio_results::CheckVerdict;
 use pgio_results::danger::Danger;
 use pgio_verdict::shares::{FAILED, INVALID};
@@ -24,12 +25,13 @@ const NAMED: usize = 3;
 /// Checks that find work of others on the measured machines.
 const FOREIGN: [&str; 4] = ["foreign-load", "foreign-sessions", "steal", "foreign-io"];
 
-/// The sentences below the opening: the knees of a sweep, or all that a factorial design shows.
-pub fn lead(analysis: &Analysis) -> Vec<String> {
-    if let Some(screened) = screening::factorial(analysis) {
-        return screening::lead(analysis, screened);
+/// The sentences below the opening: those of the sections, or all that a factorial design shows.
+pub fn lead<'a>(report: impl Into<Report<'a>>) -> Vec<String> {
+    let report = report.into();
+    match screening::factorial(report.analysis) {
+        Some(screened) => screening::lead(report.analysis, screened),
+        None => report.lead().collect(),
     }
-    sweep::knees(analysis)
 }
 
 /// What precedes the first table: whether the run can see anything, the answer in a sentence, and the problems.

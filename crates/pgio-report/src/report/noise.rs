@@ -152,8 +152,7 @@ mod tests {
     use crate::report::statement::Statement;
     use pgio_results::Trial;
     use pgio_verdict::analyze;
-    use pgio_verdict::sweep::COMMIT_MEAN;
-    use pgio_verdict::test_support::demo;
+    use pgio_verdict::test_support::{COMMIT_MEAN, demo};
 
     #[test]
     fn what_could_be_detected_names_blocks_and_minutes() {

@@ -500,7 +500,7 @@ mod tests {
         assert!(first.contains(&format!("({price})")) && first.ends_with(rest), "{first}");
         for rows in [
             crate::report::summary(&analysis, "x").tables.remove(0).rows,
-            crate::report::comparison::primary(&analysis).rows,
+            crate::report::comparison::primary((&analysis).into()).rows,
         ] {
             let names: Vec<&str> = rows.iter().map(|cells| cells[0].as_str()).collect();
             assert_eq!(names, ["local (unsafe)", "local-aa", "remote_write", "on (unsafe)"]);

@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 
 use super::format::{self, NONE};
 use super::lead::{RERUN, opening};
+use super::section::Report;
 use super::statement::{BASELINE, Statement, effect, marked_name};
 use super::table::{Column, Document, Label, Remark, Table};
-use super::{comparison, explain, lead, margin, noise, screening, sweep};
+use super::{comparison, explain, lead, margin, noise, screening};
 use pgio_results::CheckVerdict;
 use pgio_results::waits::WaitGroup;
 use pgio_verdict::condition::{self, OPERATIONS};
@@ -20,10 +21,12 @@ use pgio_verdict::{Analysis, Comparison, Condition, Finding, State};
 const SHOWN: usize = 4;
 
 /// `rerun` is the command that adds blocks.
-pub fn summary(analysis: &Analysis, rerun: &str) -> Document {
+pub fn summary<'a>(report: impl Into<Report<'a>>, rerun: &str) -> Document {
+    let report = report.into();
+    let analysis = report.analysis;
     let mut tables = screening::tables(analysis);
     if tables.is_empty() {
-        tables.push(conditions(analysis));
+        tables.push(conditions(report));
     }
     Document {
         title: analysis.experiment.clone(),
@@ -35,7 +38,8 @@ pub fn summary(analysis: &Analysis, rerun: &str) -> Document {
 }
 
 /// One line for each condition, and what the numbers mean below.
-fn conditions(analysis: &Analysis) -> Table {
+fn conditions(report: Report<'_>) -> Table {
+    let analysis = report.analysis;
     let operation = operation(analysis);
     let with_totals = analysis.comparisons.iter().any(|c| c.primary && c.totals.is_some());
     let mut columns = vec![
@@ -82,7 +86,7 @@ fn conditions(analysis: &Analysis) -> Table {
     notes.extend(comparison::not_decided(&rows));
     notes.extend(comparison::chosen_afterwards(analysis));
     notes.extend(margin::without_totals(analysis).map(|why| format!("Does not matter: {why}.")));
-    notes.extend(sweep::knees(analysis));
+    notes.extend(report.lead());
     notes.extend(noise::woven(analysis));
     Table { title: String::new(), columns, rows, notes }
 }
@@ -146,9 +150,10 @@ pub(super) fn answers(analysis: &Analysis) -> Option<Table> {
 }
 
 /// The document of the whole report, after the answers.
-pub fn answered(analysis: &Analysis) -> Document {
-    let mut document = comparison::document(analysis);
-    document.tables.splice(0..0, answers(analysis));
+pub fn answered<'a>(report: impl Into<Report<'a>>) -> Document {
+    let report = report.into();
+    let mut document = comparison::document(report);
+    document.tables.splice(0..0, answers(report.analysis));
     document
 }
 
@@ -281,9 +286,8 @@ fn wait_phrase(group: WaitGroup) -> &'static str {
 mod tests {
     use super::*;
     use crate::report::text;
-    use pgio_verdict::sweep::COMMIT_MEAN;
     use pgio_verdict::test_support::{
-        demo, experiment, latencies, replicated, screened, set, trial,
+        COMMIT_MEAN, demo, experiment, latencies, replicated, screened, set, trial,
     };
     use pgio_verdict::{Interval, analyze};
 

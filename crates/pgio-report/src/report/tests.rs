@@ -7,10 +7,8 @@ use proptest::prelude::*;
 
 use super::{Statement, across, document, json, summary, text, trial};
 use pgio_results::store::StoredExperiment;
-use pgio_results::sweep::Point;
 use pgio_results::{Check, Outcome, Trial, Warning};
 use pgio_verdict::across::across as compared;
-use pgio_verdict::sweep::SweepResult;
 use pgio_verdict::test_support::{
     classic_trial, demo, experiment, latencies, replicated, set, throttled,
 };
@@ -102,29 +100,6 @@ fn full_trial() -> Trial {
     ];
     t.warnings = vec![Warning::new("shared_buffers holds it all", "nothing is read", "scale up")];
     t
-}
-
-#[test]
-fn a_sweep_has_a_table_for_each_axis() {
-    assert_snapshot!(printed(&analyze(&test_support::swept(8))));
-}
-
-#[test]
-fn a_sweep_reads_back_from_json_and_its_knees_come_first() {
-    let analysis = analyze(&test_support::swept(6));
-    let read: Analysis = serde_json::from_str(&json::render(&analysis)).unwrap();
-    let (ours, read) = (analysis.sweep.as_ref().unwrap(), read.sweep.unwrap());
-    assert_eq!((&read.axes, &read.middle, &read.notes), (&ours.axes, &ours.middle, &ours.notes));
-    let cells = |all: &SweepResult| -> Vec<(String, Point)> {
-        all.cells.iter().map(|c| (c.condition.clone(), c.point.clone())).collect()
-    };
-    assert_eq!(cells(&read), cells(ours));
-    let knees = |all: &SweepResult| all.curves.iter().map(|c| c.knee.clone()).collect::<Vec<_>>();
-    assert_eq!(knees(&read), knees(ours));
-    let lines = super::lead(&analysis);
-    let knees = "Knee along sessions (beyond it more load mostly adds latency): local none up to 64; on at 16.";
-    assert_eq!(lines.last().unwrap(), knees);
-    assert_eq!(analyze(&demo()).sweep, None);
 }
 
 #[test]

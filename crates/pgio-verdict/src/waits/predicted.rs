@@ -94,7 +94,7 @@ fn is_predictable(info: &ConditionInfo) -> bool {
 }
 
 /// Predicts the latency of a single commit under a condition.
-pub(crate) fn alone(info: &ConditionInfo, condition: &ConditionTrials<'_>) -> Option<Predicted> {
+pub fn alone(info: &ConditionInfo, condition: &ConditionTrials<'_>) -> Option<Predicted> {
     if !is_predictable(info) {
         return None;
     }

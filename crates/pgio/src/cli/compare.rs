@@ -103,19 +103,19 @@ pub(super) fn run(args: &Args, matches: &clap::ArgMatches) -> Outcome {
     let dirs = jobs::perform(&job, &run, &mut hear);
     watchers.into_iter().for_each(|watcher| watcher.end(dirs.as_ref().map(drop)));
     let dirs = dirs.inspect_err(|why| jobs::note_kept_trials(why, &out))?;
-    let mut analyses = Vec::new();
+    let mut all = Vec::new();
     for dir in &dirs {
-        let analysis = directories::analyze(dir)?;
+        let loaded = directories::load(dir, &feature::findings())?;
         let rerun = format!("pgio compare --resume {}", out.display());
-        output::print(&report::short_text(&analysis, &rerun));
+        output::print(&report::short_text(&loaded, &rerun));
         output::line(&format!("\nResults: {} (all of it: pgio report --all)", dir.display()));
         output::line(&format!("Page: {}", directories::page_path(dir).display()));
-        analyses.push(analysis);
+        all.push(loaded.analysis);
     }
     if dirs.len() > 1 {
         output::line(&format!("Index page: {}", directories::page_path(&out).display()));
     }
-    let analyses: Vec<_> = analyses.iter().collect();
+    let analyses: Vec<_> = all.iter().collect();
     match failures(&analyses) {
         Some(failed) => Err(Failure::message(TRIAL, failed)),
         None if args.gate => gate::outcome(&analyses),

@@ -8,6 +8,7 @@ use super::example::EXAMPLES;
 use super::exit::{FILES, Failure, Outcome, TRIAL, USAGE};
 use super::{jobs, output, report, signals};
 use crate::experiment::application::{self, Run, Start};
+use crate::feature;
 use crate::pg::private::VersionRequest;
 use pgio_report::directories;
 use pgio_report::report::failures;
@@ -71,10 +72,10 @@ pub(super) fn run(args: &Args) -> Outcome {
     })?;
     let mut analyses = Vec::new();
     for dir in &dirs {
-        let analysis = directories::analyze(dir)?;
-        output::print(&report::short_text(&analysis, "pgio demo"));
+        let loaded = directories::load(dir, &feature::findings())?;
+        output::print(&report::short_text(&loaded, "pgio demo"));
         output::line("");
-        analyses.push(analysis);
+        analyses.push(loaded.analysis);
     }
     output::print(NEXT_STEPS);
     if args.out.is_some() {

@@ -11,6 +11,7 @@ use super::{flags, output, signals};
 use crate::config::experiment::limits::FILE_BYTES;
 use crate::experiment::application::{self, Job, Run};
 use crate::experiment::event::Event;
+use crate::feature;
 use crate::pg::words;
 use pgio_report::directories;
 use pgio_results::files;
@@ -51,13 +52,14 @@ pub fn perform(
     let dirs = application::perform(job, run, &mut |event| {
         display.show(&event);
         if let Event::WorkloadEnds { dir } = &event {
-            note_unwritten(dir, directories::write_page(dir));
+            note_unwritten(dir, directories::write_page(dir, &feature::findings()));
         }
         hear(&event);
     });
     let dirs = dirs.map_err(|error| signals::replace_if_stopped(error.into()))?;
     if job.experiment.workloads.len() > 1 {
-        let written = directories::write_index(run.out, &job.experiment.name, &dirs);
+        let written =
+            directories::write_index(run.out, &job.experiment.name, &dirs, &feature::findings());
         note_unwritten(run.out, written);
     }
     Ok(dirs)

@@ -14,7 +14,7 @@ use super::gate::{self, MarginArg};
 use super::output;
 use crate::feature;
 use pgio_report::directories::{self, LoadedReport};
-use pgio_report::report;
+use pgio_report::report::{self, Report};
 use pgio_results::store::{self, StoredExperiment};
 use pgio_verdict::{self as analysis, Analysis};
 
@@ -94,7 +94,7 @@ fn one_experiment(dirs: &[PathBuf], args: &Args) -> Outcome {
     if !is_one_document {
         check_shown_together(dirs.len(), &args.format)?;
     }
-    let judge = |dir: &PathBuf| Ok(LoadedReport::new(dir, args.read(dir)?));
+    let judge = |dir: &PathBuf| Ok(LoadedReport::new(dir, args.read(dir)?, &feature::findings()));
     let all = dirs.iter().map(judge).collect::<Result<Vec<_>, Failure>>()?;
     let analyses: Vec<&Analysis> = all.iter().map(|judged| &judged.analysis).collect();
     for analysis in &analyses {
@@ -103,7 +103,9 @@ fn one_experiment(dirs: &[PathBuf], args: &Args) -> Outcome {
     let rendered = match (&args.format, all.as_slice()) {
         (_, all) if args.wide => report::csv::render(&report::csv::wide(&stored(all))),
         (Format::OfFeature(format), all) => (format.render)(all),
-        (Format::Csv, [_, _, ..]) => report::csv::render(&report::csv::flat_all(&analyses)),
+        (Format::Csv, [_, _, ..]) => report::csv::render(&report::csv::flat_all(
+            &all.iter().map(LoadedReport::report).collect::<Vec<_>>(),
+        )),
         (Format::Html, [_, _, ..]) => {
             if args.baseline.is_some() || args.matters.is_some() {
                 let why = "--baseline and --matters do not change the pages of the workloads, to which this page \
@@ -149,13 +151,13 @@ pub(crate) fn render_each<T>(
 fn render_one(judged: &LoadedReport, args: &Args) -> Result<String, Failure> {
     let analysis = &judged.analysis;
     Ok(match args.format {
-        Format::Text if args.all => report::text::render(&report::document(analysis)),
+        Format::Text if args.all => report::text::render(&report::document(judged.report())),
         Format::Text => {
-            short_text(analysis, &format!("pgio compare --resume {}", args.dirs[0].display()))
+            short_text(judged, &format!("pgio compare --resume {}", args.dirs[0].display()))
         }
         Format::Html => judged.page()?,
-        Format::Markdown => markdown(analysis),
-        Format::Csv => report::csv::render(&report::csv::flat(analysis)),
+        Format::Markdown => markdown(judged.report()),
+        Format::Csv => report::csv::render(&report::csv::flat(judged.report())),
         Format::Json => report::json::render(analysis),
         Format::OfFeature(format) => (format.render)(std::slice::from_ref(judged)),
     })
@@ -200,10 +202,10 @@ impl Args {
 }
 
 /// The short report; `rerun` is the command that adds blocks.
-pub(super) fn short_text(analysis: &Analysis, rerun: &str) -> String {
-    report::text::render(&report::summary(analysis, rerun))
+pub(super) fn short_text(judged: &LoadedReport, rerun: &str) -> String {
+    report::text::render(&report::summary(judged.report(), rerun))
 }
 
-fn markdown(analysis: &Analysis) -> String {
-    report::markdown::render(&report::answered(analysis), &report::lead(analysis))
+fn markdown(found: Report<'_>) -> String {
+    report::markdown::render(&report::answered(found), &report::lead(found))
 }

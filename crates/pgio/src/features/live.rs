@@ -29,7 +29,7 @@ use crate::experiment::event::{Event, WorkloadBegins};
 use crate::experiment::pace::Pace;
 use crate::experiment::plan::Planned;
 use crate::experiment::run::Decision;
-use crate::feature::{Feature, Watch, Watcher};
+use crate::feature::{self, Feature, Watch, Watcher};
 use crate::host::stop::Stop;
 use crate::pg::words;
 use pgio_connect::Secret;
@@ -259,7 +259,7 @@ impl Watcher for Live {
 }
 
 fn show_report(page: &Page, dir: &Path) {
-    let rendered = directories::load(dir).and_then(|loaded| loaded.page());
+    let rendered = directories::load(dir, &feature::findings()).and_then(|loaded| loaded.page());
     let reason = match &rendered {
         Ok(_) => String::new(),
         Err(error) => format!("the report cannot be shown: {}", words::sentence(error)),

@@ -30,7 +30,7 @@ pub(super) fn numbers(page: &Page<'_>) -> Section {
     let ranked = screening::tables(page.analysis);
     let body = html! {
         @for t in &ranked { (table::render_cards(t, "What matters here")) }
-        (table::render_cards(&comparison::primary(page.analysis), "Conditions and effects"))
+        (table::render_cards(&comparison::primary(page.report()), "Conditions and effects"))
         @if let Some(t) = servers::table(page.analysis) { (table::render_cards(&t, "Each server")) }
     };
     Section { id: "numbers", title: "Effects in numbers", body }

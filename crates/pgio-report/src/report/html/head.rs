@@ -9,6 +9,7 @@ use super::super::format::{self, counted, moment};
 use super::super::lead::{RERUN, headline, in_one_sentence, lead};
 use super::super::noise::{blindness, trust, woven};
 use super::super::screening::factorial;
+use super::super::section::Report;
 use super::super::summary::answers;
 use super::page::Page;
 use super::table::{self, prose};
@@ -22,7 +23,7 @@ pub(super) fn header(page: &Page<'_>) -> Markup {
         p.kind { "pgio experiment" }
         h1 { (page.analysis.experiment) }
         (opening(page.analysis))
-        (answered(page.analysis, Some("#terms")))
+        (answered(page.report(), Some("#terms")))
         @if !page.remarks.is_empty() {
             p { a href="#warnings" { (counted(page.remarks.len(), "remark")) " on the measurement" } }
         }
@@ -43,7 +44,8 @@ pub(super) fn opening(analysis: &Analysis) -> Markup {
 }
 
 /// The answer for each condition and whether to trust it; in a factorial design, the lead in sentences.
-pub(super) fn answered(analysis: &Analysis, terms: Option<&str>) -> Markup {
+pub(super) fn answered(report: Report<'_>, terms: Option<&str>) -> Markup {
+    let analysis = report.analysis;
     html! {
         @if let Some(table) = answers(analysis) {
             div.answers { (table::render_cards(&table, "The answer for each condition")) }
@@ -53,7 +55,7 @@ pub(super) fn answered(analysis: &Analysis, terms: Option<&str>) -> Markup {
         } @else {
             // The first one of a factorial design is the answer in a sentence.
             @let known = usize::from(factorial(analysis).is_some());
-            @for sentence in lead(analysis).iter().skip(known) { p { (prose(sentence)) } }
+            @for sentence in lead(report).iter().skip(known) { p { (prose(sentence)) } }
         }
     }
 }

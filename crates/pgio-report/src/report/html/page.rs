@@ -7,6 +7,7 @@ use pgio_results::{Trial, TrialPosition};
 
 use super::super::{format, margin};
 use super::svg::LineStyles;
+use crate::report::section::{self as report, Report};
 use crate::report::table::Remark;
 use pgio_verdict::{ALPHA, Analysis, TrialStatus};
 
@@ -14,6 +15,7 @@ use pgio_verdict::{ALPHA, Analysis, TrialStatus};
 pub(super) struct Page<'a> {
     pub(super) stored: &'a StoredExperiment,
     pub(super) analysis: &'a Analysis,
+    pub(super) sections: &'a [report::Section],
     pub(super) series: &'a [Option<Series>],
     pub(super) experiment: &'a str,
     pub(super) remarks: Vec<Remark>,
@@ -22,6 +24,10 @@ pub(super) struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
+    pub(super) fn report(&self) -> Report<'a> {
+        Report { analysis: self.analysis, sections: self.sections }
+    }
+
     /// Trials of a condition that count.
     pub(super) fn counted(&self, condition: &str) -> impl Iterator<Item = (usize, &'a Trial)> {
         self.trials(condition).filter(|(line, _)| self.statuses[line - 1] == TrialStatus::Counts)
@@ -257,8 +263,8 @@ fn terms(page: &Page<'_>) -> Vec<(String, String)> {
             "Half, 95 % and 99 % of the operations are at most this slow.".to_owned(),
         );
     }
-    if analysis.sweep.is_some() {
-        add("knee", "The load from which more load adds more waiting than work.".to_owned());
+    for (term, meaning) in page.sections.iter().flat_map(|section| &section.terms) {
+        add(term, (*meaning).to_owned());
     }
     if !page.remarks.is_empty() {
         add(

@@ -17,27 +17,27 @@ const DASHES: usize = 4;
 const MIN_WIDTH: f64 = 1e-300;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Scale {
+pub struct Scale {
     low: f64,
     high: f64,
     logarithmic: bool,
 }
 
 impl Scale {
-    pub(super) fn linear(low: f64, high: f64) -> Scale {
+    pub fn linear(low: f64, high: f64) -> Scale {
         // A scale without width, or with one that has no steps, would divide by nothing.
         let high = if high - low >= MIN_WIDTH { high } else { low + low.abs().max(1.0) };
         Scale { low, high, logarithmic: false }
     }
 
     /// Both bounds above 0.
-    pub(super) fn logarithmic(low: f64, high: f64) -> Scale {
+    pub fn logarithmic(low: f64, high: f64) -> Scale {
         let high = if high > low { high } else { low * 2.0 };
         Scale { low, high, logarithmic: true }
     }
 
     /// The position of a value: 0 at the low end, 1 at the high one.
-    pub(super) fn at(&self, value: f64) -> f64 {
+    pub fn at(&self, value: f64) -> f64 {
         if self.logarithmic {
             (value.ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
         } else {
@@ -45,12 +45,12 @@ impl Scale {
         }
     }
 
-    pub(super) fn bounds(&self) -> (f64, f64) {
+    pub fn bounds(&self) -> (f64, f64) {
         (self.low, self.high)
     }
 
     /// Values that are round in KiB, MiB and so on.
-    pub(super) fn binary_ticks(&self, most: usize) -> Vec<f64> {
+    pub fn binary_ticks(&self, most: usize) -> Vec<f64> {
         let size = self.low.abs().max(self.high.abs()).max(1.0);
         let unit = 1024f64.powf((size.log2() / 10.0 - 0.05).floor().max(0.0));
         let within = Scale::linear(self.low / unit, self.high / unit);
@@ -58,7 +58,7 @@ impl Scale {
     }
 
     /// Round values inside, at most about `most` of them.
-    pub(super) fn ticks(&self, most: usize) -> Vec<f64> {
+    pub fn ticks(&self, most: usize) -> Vec<f64> {
         if self.logarithmic {
             return logarithmic_ticks(self.low, self.high, most);
         }
@@ -87,11 +87,11 @@ fn logarithmic_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Axis {
-    pub(super) scale: Scale,
+pub struct Axis {
+    pub scale: Scale,
     /// Values with their labels.
-    pub(super) ticks: Vec<(f64, String)>,
-    pub(super) caption: String,
+    pub ticks: Vec<(f64, String)>,
+    pub caption: String,
 }
 
 /// A picture with a description, reachable by keyboard.
@@ -137,18 +137,18 @@ pub(super) fn px(value: f64) -> String {
 }
 
 #[derive(Debug)]
-pub(super) struct LineStyles(Vec<(String, LineStyle)>);
+pub struct LineStyles(Vec<(String, LineStyle)>);
 
 /// The default is of the baseline, and of the only line in a chart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct LineStyle {
+pub struct LineStyle {
     pub(super) color: usize,
     pub(super) dash: usize,
     mark: usize,
 }
 
 impl LineStyles {
-    pub(super) fn new(manifest: &Manifest) -> LineStyles {
+    pub fn new(manifest: &Manifest) -> LineStyles {
         let mut others = 0;
         let look = |name: &str| {
             if name == manifest.baseline {
@@ -166,13 +166,13 @@ impl LineStyles {
         LineStyles(names.map(|name| (name.clone(), look(&name))).collect())
     }
 
-    pub(super) fn get(&self, condition: &str) -> LineStyle {
+    pub fn get(&self, condition: &str) -> LineStyle {
         let found = self.0.iter().find(|(name, _)| name == condition);
         found.map(|(_, look)| *look).unwrap_or_default()
     }
 
     /// The legend for the conditions of a chart.
-    pub(super) fn legend<'a>(&self, conditions: impl Iterator<Item = &'a str>) -> Markup {
+    pub fn legend<'a>(&self, conditions: impl Iterator<Item = &'a str>) -> Markup {
         html! {
             ul.legend {
                 @for name in conditions {

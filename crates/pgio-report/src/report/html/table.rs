@@ -14,7 +14,7 @@ const SHORT: usize = 8;
 const LONG_HEADING: usize = 24;
 
 /// With its title as the caption, else `name` for those who do not see it.
-pub(super) fn render(table: &Table, name: &str) -> Markup {
+pub fn render(table: &Table, name: &str) -> Markup {
     draw(table, name, false)
 }
 
@@ -93,7 +93,7 @@ fn lines(cell: &str) -> Markup {
 }
 
 /// Text in which backquotes stand around names; a number keeps its unit beside it.
-pub(super) fn prose(text: &str) -> Markup {
+pub fn prose(text: &str) -> Markup {
     let text = &unbroken(text);
     // An odd number of backquotes means something else by them.
     if !text.matches('`').count().is_multiple_of(2) {

@@ -15,37 +15,37 @@ use super::svg::{Axis, LineStyle, percent, picture, px};
 const ACROSS: f64 = 1000.0;
 
 /// Places of a line; it is broken where a value is missing.
-pub(super) type Points = Vec<(f64, Option<f64>)>;
+pub type Points = Vec<(f64, Option<f64>)>;
 
 #[derive(Debug, Default)]
-pub(super) struct TimeLine {
+pub struct TimeLine {
     /// Unique on the page.
-    pub(super) id: String,
+    pub id: String,
     /// Above the chart; may be empty.
-    pub(super) caption: String,
-    pub(super) title: String,
+    pub caption: String,
+    pub title: String,
     /// A description of the chart for screen readers.
-    pub(super) description: String,
-    pub(super) height: f64,
-    pub(super) x: Axis,
-    pub(super) y: Axis,
-    pub(super) lines: Vec<Line>,
-    pub(super) dots: Vec<Dot>,
-    pub(super) moments: Vec<Moment>,
+    pub description: String,
+    pub height: f64,
+    pub x: Axis,
+    pub y: Axis,
+    pub lines: Vec<Line>,
+    pub dots: Vec<Dot>,
+    pub moments: Vec<Moment>,
     /// Only a chart that zooms has it.
-    pub(super) zoom: Option<Zoom>,
+    pub zoom: Option<Zoom>,
 }
 
 #[derive(Debug)]
-pub(super) struct Line {
-    pub(super) label: String,
-    pub(super) look: LineStyle,
-    pub(super) stroke: Stroke,
-    pub(super) points: Points,
+pub struct Line {
+    pub label: String,
+    pub look: LineStyle,
+    pub stroke: Stroke,
+    pub points: Points,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stroke {
+pub enum Stroke {
     Normal,
     Thin,
     /// Gray and dotted: the trial does not count.
@@ -56,19 +56,19 @@ pub(super) enum Stroke {
 
 /// A measured value, with bounds across and down.
 #[derive(Debug, Default)]
-pub(super) struct Dot {
-    pub(super) x: f64,
-    pub(super) y: f64,
-    pub(super) across: Option<(f64, f64)>,
-    pub(super) down: Option<(f64, f64)>,
-    pub(super) look: LineStyle,
+pub struct Dot {
+    pub x: f64,
+    pub y: f64,
+    pub across: Option<(f64, f64)>,
+    pub down: Option<(f64, f64)>,
+    pub look: LineStyle,
     /// Shown to the pointer that rests on it.
-    pub(super) tip: String,
-    pub(super) ring: Ring,
+    pub tip: String,
+    pub ring: Ring,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Ring {
+pub enum Ring {
     #[default]
     None,
     Knee,
@@ -78,15 +78,15 @@ pub(super) enum Ring {
 
 /// A place of the axis.
 #[derive(Debug)]
-pub(super) struct Moment {
-    pub(super) at: f64,
-    pub(super) what: String,
-    pub(super) tip: String,
-    pub(super) shape: Shape,
+pub struct Moment {
+    pub at: f64,
+    pub what: String,
+    pub tip: String,
+    pub shape: Shape,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub enum Shape {
     Triangle,
     Diamond,
     /// A triangle without a line, not in the zoomed chart.
@@ -96,15 +96,15 @@ pub(super) enum Shape {
 }
 
 #[derive(Debug)]
-pub(super) struct Zoom {
+pub struct Zoom {
     /// The horizontal axis: `percentile` (as -log10 of the share above it), `seconds` or `run`.
-    pub(super) x: &'static str,
-    pub(super) unit: String,
-    pub(super) logarithmic: bool,
+    pub x: &'static str,
+    pub unit: String,
+    pub logarithmic: bool,
 }
 
 impl TimeLine {
-    pub(super) fn draw(&self) -> Markup {
+    pub fn draw(&self) -> Markup {
         let h = self.height;
         let body = html! {
             g.grid {

@@ -468,7 +468,7 @@ fn a_burn_in_trial_is_stored_and_shown_and_never_counted() {
         let numbers = (condition.trials, condition.valid, condition.invalid, condition.failed);
         assert_eq!(numbers, (3, 3, 0, 0), "{condition:?}");
     }
-    let page = LoadedReport::new(&run.out(), run.stored()).page().unwrap();
+    let page = LoadedReport::new(&run.out(), run.stored(), &[]).page().unwrap();
     for (text, is_page) in [
         (report::text::render(&report::document(&analysis)), false),
         (report::markdown::render(&report::answered(&analysis), &report::lead(&analysis)), false),
@@ -683,7 +683,7 @@ fn effects_and_their_interaction_are_found_and_reported_from_the_record_alone() 
     for part in ["## What matters here", "| delay × synchronous_commit | "] {
         assert!(markdown.contains(part), "{markdown}");
     }
-    let page = LoadedReport::new(&run.out(), run.stored()).page().unwrap();
+    let page = LoadedReport::new(&run.out(), run.stored(), &[]).page().unwrap();
     assert!(page.contains("What matters here") && page.contains("high against low"));
     let text = run.report();
     assert!(text.contains("What matters here: commits/s, 2 factors in 4 cells"), "{text}");

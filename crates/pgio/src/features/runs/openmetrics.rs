@@ -193,7 +193,7 @@ mod tests {
     }
 
     fn loaded(stored: &StoredExperiment) -> LoadedReport {
-        LoadedReport::new("".as_ref(), stored.clone())
+        LoadedReport::new("".as_ref(), stored.clone(), &[])
     }
 
     #[test]

@@ -1,28 +1,25 @@
 //! A sweep in tables and sentences: along each axis every condition's rate, change and latencies, its
 //! knee, and the predicted and measured latency of a commit.
 //!
-//! Numbers come from `pgio_verdict::sweep`; this file words them. `html::sweep` draws the
-//! same curves.
+//! Numbers come from `curves`; this file words them. `charts` draws the same curves.
 
 use pgio_results::latency::{Operation, Statistic};
 use pgio_results::sweep::{Axis, Sweep, SweepKind, value_text};
 
-use super::explain::error;
-use super::format::{self, NONE};
-use super::table::{Column, Table};
-use pgio_verdict::resolution::half_width;
-use pgio_verdict::sweep::{
+use super::curves::{
     COMMIT_MEAN, CellEffect, Curve, CurveKnee, CurvePoint, Estimate, KneePlace, SweepResult,
     SweptCell,
 };
+use pgio_report::report::format::{self, NONE};
+use pgio_report::report::table::{Column, Table};
+use pgio_verdict::resolution::half_width;
 use pgio_verdict::waits::Predicted;
 use pgio_verdict::{ALPHA, Analysis, Verdict};
 
 /// Marks a decided change, as in the secondary metrics.
 const STAR: &str = "*";
 
-pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
-    let Some(swept) = &analysis.sweep else { return Vec::new() };
+pub(super) fn tables(analysis: &Analysis, swept: &SweepResult) -> Vec<Table> {
     let mut tables = Vec::new();
     for axis in &swept.axes {
         tables.push(along(analysis, swept, axis));
@@ -36,18 +33,17 @@ pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
 }
 
 /// Where the primary metric is judged, for the table of conditions.
-pub(super) fn where_judged(analysis: &Analysis) -> Option<String> {
-    let at = middle(analysis)?;
-    Some(format!(
+pub(super) fn where_judged(swept: &SweepResult) -> String {
+    let at = middle(swept);
+    format!(
         "This table is for the middle point of the sweep ({at}); the tables along the axes show the \
          other points."
-    ))
+    )
 }
 
 /// `sessions = 4, delay = 1 ms`
-pub(super) fn middle(analysis: &Analysis) -> Option<String> {
-    let swept = analysis.sweep.as_ref()?;
-    Some(words(swept).describe_point(&swept.middle))
+pub(super) fn middle(swept: &SweepResult) -> String {
+    words(swept).describe_point(&swept.middle)
 }
 
 /// A sweep for describing points in words.
@@ -221,7 +217,11 @@ pub(super) fn predictions(swept: &SweepResult, axis: &Axis) -> Option<Table> {
         Some(vec![
             curve.condition.clone(),
             value_text(&point.value),
-            format!("{at_least}{}{}", format::seconds(predicted.seconds), error(predicted)),
+            format!(
+                "{at_least}{}{}",
+                format::seconds(predicted.seconds),
+                format::plus_minus(predicted.error)
+            ),
             seconds_with_interval(measured),
             difference(measured, predicted),
         ])
@@ -335,13 +335,12 @@ pub(super) fn grid(analysis: &Analysis, swept: &SweepResult) -> Option<Table> {
     })
 }
 
-// The knee of each curve of a sweep in words. `pgio_verdict::sweep` finds the knee. What is said of the values beside it
+// The knee of each curve of a sweep in words. `curves` finds the knee. What is said of the values beside it
 // is true of the measured ones: that capacity is higher, only if a greater load had more throughput. Where only a
 // lower bound of the latency is known, power is lower than it seems.
 
 /// One sentence for each axis that has knees.
-pub(super) fn knees(analysis: &Analysis) -> Vec<String> {
-    let Some(swept) = &analysis.sweep else { return Vec::new() };
+pub(super) fn knees(swept: &SweepResult) -> Vec<String> {
     let sentence = |axis: &Axis| {
         let knee = |curve: &Curve| {
             let knee = curve.knee.as_ref()?;
@@ -436,9 +435,8 @@ fn power_rises(swept: &SweepResult, curve: &Curve, knee: &CurveKnee) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::features::sweep::tests::{Found, analyze};
     use pgio_results::Trial;
-    use pgio_verdict::analyze;
-    use pgio_verdict::sweep::COMMIT_MEAN;
     use pgio_verdict::test_support::swept;
 
     #[test]
@@ -470,7 +468,7 @@ mod tests {
     }
 
     /// The analysis after a change of the trials of a condition at one value of `sessions`.
-    fn changed(condition: &str, sessions: u64, change: impl Fn(&mut Trial)) -> Analysis {
+    fn changed(condition: &str, sessions: u64, change: impl Fn(&mut Trial)) -> Found {
         let mut stored = swept(6);
         for t in &mut stored.trials {
             let place = t.place.as_ref().unwrap();
@@ -481,7 +479,7 @@ mod tests {
         analyze(&stored)
     }
 
-    fn note_on(condition: &str, analysis: &Analysis) -> String {
+    fn note_on(condition: &str, analysis: &Found) -> String {
         let found = analysis.sweep.as_ref().unwrap();
         let axis = found.axes.iter().find(|axis| axis.name == "sessions").unwrap();
         let curve = found.curves_along("sessions").find(|c| c.condition == condition).unwrap();
@@ -535,7 +533,7 @@ mod tests {
             "local: the knee is unknown: the ratio throughput / latency is greatest at sessions = 64, \
              where the window's end cut off operations and the latency is only a lower bound."
         );
-        let summary = knees(&analysis).remove(0);
+        let summary = knees(analysis.sweep.as_ref().unwrap()).remove(0);
         assert!(summary.ends_with(": local unknown; on at 16."), "{summary}");
         let none = "local: no knee within the range (in 6 of 6 blocks): ";
         assert_eq!(

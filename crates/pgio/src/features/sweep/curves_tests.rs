@@ -5,8 +5,9 @@ use pgio_results::{Check, Trial};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::test_support::{experiment, set, swept, trial};
-use crate::{TrialStatus, analyze, trial_statuses};
+use crate::features::sweep::tests::analyze;
+use pgio_verdict::test_support::{experiment, set, swept, trial};
+use pgio_verdict::{TrialStatus, trial_statuses};
 
 fn at(sessions: u64, delay: u64) -> Point {
     Point::from([("sessions".to_owned(), json!(sessions)), ("delay".to_owned(), json!(delay))])

@@ -6,14 +6,16 @@
 
 use maud::{Markup, html};
 
-use super::super::{format, sweep, sweep as tables};
-use super::page::{Page, Section};
-use super::svg::{Axis as Scaled, Scale};
-use super::table;
-use super::timeline::{Dot, Line, Ring, Stroke, TimeLine};
+use super::curves::{Curve, CurvePoint, Estimate, KneePlace, SweepResult};
+use super::tables;
+use pgio_report::report::format;
+use pgio_report::report::html::svg::{Axis as Scaled, LineStyles, Scale};
+use pgio_report::report::html::table;
+use pgio_report::report::html::timeline::{Dot, Line, Ring, Stroke, TimeLine};
 use pgio_results::latency::Statistic;
+use pgio_results::store::Manifest;
 use pgio_results::sweep::{Axis, SweepKind, value_text};
-use pgio_verdict::sweep::{Curve, CurvePoint, Estimate, KneePlace, SweepResult};
+use pgio_verdict::Analysis;
 
 const HEIGHT: f64 = 240.0;
 /// From such a ratio of the largest to the smallest value on, a scale is logarithmic.
@@ -21,17 +23,22 @@ const MIN_LOG_RANGE: f64 = 8.0;
 /// From this ratio on, a scale of rates is logarithmic, too.
 const MIN_LOG_RANGE_OF_RATES: f64 = 30.0;
 
-pub(super) fn section(page: &Page<'_>) -> Option<Section> {
-    let swept = page.analysis.sweep.as_ref()?;
+/// What the charts of a page share.
+struct Page<'a> {
+    analysis: &'a Analysis,
+    looks: LineStyles,
+}
+
+pub(super) fn body(manifest: &Manifest, analysis: &Analysis, swept: &SweepResult) -> Markup {
+    let page = &Page { analysis, looks: LineStyles::new(manifest) };
     let notes = swept.notes.iter().map(|note| format!("Note: {note}."));
-    let body = html! {
-        p { (sweep_kind_phrase(swept.kind)) (tables::middle(page.analysis).unwrap_or_default()) "." }
-        @for sentence in sweep::knees(page.analysis) { p { (table::prose(&sentence)) } }
+    html! {
+        p { (sweep_kind_phrase(swept.kind)) (tables::middle(swept)) "." }
+        @for sentence in tables::knees(swept) { p { (table::prose(&sentence)) } }
         @for note in notes { p.note { (table::prose(&note)) } }
         @for (n, axis) in (1..).zip(&swept.axes) { (axis_section(page, swept, n, axis)) }
         @if let Some(grid) = tables::grid(page.analysis, swept) { (table::render(&grid, "All cells")) }
-    };
-    Some(Section { id: "sweep", title: "Along the axes", body })
+    }
 }
 
 fn sweep_kind_phrase(kind: SweepKind) -> &'static str {

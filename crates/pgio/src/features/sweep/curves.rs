@@ -2,12 +2,12 @@
 //!
 //! Cells are compared only within their point: a condition with the baseline at the same point, by the
 //! same blocks and statistics as elsewhere. The primary metric is judged at the middle point; all other
-//! cells are one family (`families`), and indicative. A cell's values are means of its trials on a
-//! logarithmic scale with Student's interval; unlike ratios, they include the machine's drift. Next:
-//! `report::sweep` words it.
+//! cells are one family (`pgio_verdict::compare_apart`), and indicative. A cell's values are means of its trials on a
+//! logarithmic scale with Student's interval; unlike ratios, they include the machine's drift. Next: `tables`
+//! words it.
 
 #[cfg(test)]
-#[path = "sweep_tests.rs"]
+#[path = "curves_tests.rs"]
 mod tests;
 
 use std::borrow::Cow;
@@ -23,43 +23,40 @@ use pgio_results::{Metric, Trial};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::compare::{Candidate, has, paired};
-use super::comparison::{ALPHA, Bound, Comparison, Interval, Verdict};
-use super::families;
-use super::pairing::{self, ConditionTrials, PairedTrials, value};
-use super::waits::Predicted;
-use super::waits::predicted::alone;
+use pgio_verdict::pairing::{self, ByCondition, ConditionTrials, PairedTrials, value};
+use pgio_verdict::waits::{self, Predicted};
+use pgio_verdict::{ALPHA, Bound, Comparison, Interval, Verdict, compare_apart, is_meaningful};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct SweepResult {
-    pub kind: SweepKind,
-    pub axes: Vec<Axis>,
+pub(super) struct SweepResult {
+    pub(super) kind: SweepKind,
+    pub(super) axes: Vec<Axis>,
     /// The point at which the primary metric is judged.
-    pub middle: Point,
+    pub(super) middle: Point,
     /// The class of operations whose latencies are shown, such as `transaction`.
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
-    pub latency_class: Option<Operation>,
+    pub(super) latency_class: Option<Operation>,
     /// The middle point's first, in the order of the plan.
-    pub cells: Vec<SweptCell>,
+    pub(super) cells: Vec<SweptCell>,
     /// One for each axis and condition.
-    pub curves: Vec<Curve>,
+    pub(super) curves: Vec<Curve>,
     /// Remarks on how to read the cells.
-    pub notes: Vec<String>,
+    pub(super) notes: Vec<String>,
 }
 
 impl SweepResult {
-    pub fn is_middle(&self, cell: &SweptCell) -> bool {
+    pub(super) fn is_middle(&self, cell: &SweptCell) -> bool {
         cell.point == self.middle
     }
 
     /// Whether the predicted commit latency changes along the curve.
-    pub fn predicts_change(&self, curve: &Curve) -> bool {
+    pub(super) fn predicts_change(&self, curve: &Curve) -> bool {
         predicts_change(&curve.points, &self.cells)
     }
 
     /// The curves along an axis, by condition.
-    pub fn curves_along<'a>(&'a self, axis: &'a str) -> impl Iterator<Item = &'a Curve> {
+    pub(super) fn curves_along<'a>(&'a self, axis: &'a str) -> impl Iterator<Item = &'a Curve> {
         self.curves.iter().filter(move |curve| curve.axis == axis)
     }
 }
@@ -74,8 +71,9 @@ pub(super) fn all(
     let names = shown_metrics(manifest, sweep, trials, operation.as_ref());
     let mut cells = Vec::new();
     let mut away = Vec::new();
-    for (n, point) in sweep.points.iter().enumerate() {
-        let by_condition = pairing::by_condition_at(manifest, trials, point);
+    let at_points: Vec<ByCondition<'_>> =
+        sweep.points.iter().map(|p| pairing::by_condition_at(manifest, trials, p)).collect();
+    for (n, (point, by_condition)) in sweep.points.iter().zip(&at_points).enumerate() {
         let swept = |name: &str| n == 0 || !sweep.at_middle_only.iter().any(|c| c == name);
         for info in manifest.conditions.iter().filter(|c| swept(&c.name)) {
             let condition = &by_condition[info.name.as_str()];
@@ -83,7 +81,7 @@ pub(super) fn all(
                 _ if info.name == manifest.baseline => None,
                 _ if n == 0 => judged(&info.name, comparisons),
                 Some(baseline) => {
-                    away.extend(candidate(manifest, condition, baseline).map(|c| (cells.len(), c)));
+                    away.push((cells.len(), PairedTrials::new(condition, baseline)));
                     None
                 }
                 None => None,
@@ -95,15 +93,13 @@ pub(super) fn all(
                 valid: condition.valid().count(),
                 metrics: estimates(condition, &names, &manifest.metrics),
                 effect,
-                predicted: alone(info, condition),
+                predicted: waits::predict(info, condition),
             });
         }
     }
-    let mut family: Vec<&mut Candidate> =
-        away.iter_mut().map(|(_, c)| c).filter(|c| !c.logs.is_empty()).collect();
-    families::judge_together(&mut family);
-    for (index, candidate) in &away {
-        cells[*index].effect = Some(effect(&candidate.comparison));
+    let (indexes, pairs): (Vec<usize>, Vec<PairedTrials<'_, '_>>) = away.into_iter().unzip();
+    for (index, comparison) in indexes.into_iter().zip(compare_apart(manifest, &pairs)) {
+        cells[index].effect = Some(effect(&comparison));
     }
     let curves = curves(manifest, sweep, trials, &cells, operation.as_ref());
     Some(SweepResult {
@@ -122,65 +118,56 @@ fn judged(condition: &str, comparisons: &[Comparison]) -> Option<CellEffect> {
     comparisons.iter().find(|c| c.primary && c.condition == condition).map(effect)
 }
 
-fn candidate(
-    manifest: &Manifest,
-    condition: &ConditionTrials<'_>,
-    baseline: &ConditionTrials<'_>,
-) -> Option<Candidate> {
-    let def = metrics::find(&manifest.metrics, &manifest.primary_metric)?;
-    Some(paired(&def, &PairedTrials::new(condition, baseline)))
-}
-
 /// With fewer trials an interval is too wide to be useful.
 const ENOUGH_TRIALS: usize = 3;
 
 /// A condition at a point.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct SweptCell {
-    pub condition: String,
-    pub point: Point,
+pub(super) struct SweptCell {
+    pub(super) condition: String,
+    pub(super) point: Point,
     /// Trials on record; `valid` is the number of those that count.
-    pub trials: usize,
-    pub valid: usize,
+    pub(super) trials: usize,
+    pub(super) valid: usize,
     /// The primary metric, throughput and latencies, by name.
-    pub metrics: BTreeMap<String, Estimate>,
+    pub(super) metrics: BTreeMap<String, Estimate>,
     /// Effect on the primary metric against the baseline at this point; null for the baseline itself.
-    pub effect: Option<CellEffect>,
+    pub(super) effect: Option<CellEffect>,
     /// The predicted latency of a single commit.
-    pub predicted: Option<Predicted>,
+    pub(super) predicted: Option<Predicted>,
 }
 
 /// A value over the trials of a cell that count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Estimate {
-    pub value: f64,
+pub(super) struct Estimate {
+    pub(super) value: f64,
     /// The 95 % interval; null with fewer than three trials.
     #[serde(flatten)]
-    pub interval: Interval,
-    pub unit: String,
+    pub(super) interval: Interval,
+    pub(super) unit: String,
     /// The value is a lower bound, and there is no interval: the window's end cut off operations.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub at_least: bool,
+    pub(super) at_least: bool,
 }
 
 /// condition / baseline within one point.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct CellEffect {
-    pub ratio: Option<f64>,
+pub(super) struct CellEffect {
+    pub(super) ratio: Option<f64>,
     /// The interval, from the same test as the verdict: 95 % for all cells together.
     #[serde(flatten)]
-    pub interval: Interval,
-    pub p: Option<f64>,
+    pub(super) interval: Interval,
+    pub(super) p: Option<f64>,
     /// Adjusted for all cells away from the middle point; at the middle for the conditions.
-    pub p_adjusted: Option<f64>,
-    pub verdict: Verdict,
-    pub blocks: usize,
+    pub(super) p_adjusted: Option<f64>,
+    pub(super) verdict: Verdict,
+    pub(super) blocks: usize,
     /// Whether the effect is only a bound, as in a comparison.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bound: Option<Bound>,
+    pub(super) bound: Option<Bound>,
 }
 
 fn estimates(
@@ -190,7 +177,7 @@ fn estimates(
 ) -> BTreeMap<String, Estimate> {
     let one = |name: &String| {
         // A percentile below the clock's resolution is meaningless.
-        if metrics::find(declared, name).is_some_and(|def| !has(condition, &def)) {
+        if metrics::find(declared, name).is_some_and(|def| !is_meaningful(condition, &def)) {
             return None;
         }
         let values = condition.values(name);
@@ -238,7 +225,7 @@ const STATISTICS: [Statistic; 5] =
     [Statistic::Mean, Statistic::P50, Statistic::P95, Statistic::P99, Statistic::P99_9];
 
 /// Every cell shows the mean commit latency, because there is a prediction for it.
-pub const COMMIT_MEAN: &str = metrics::latency_name(Class::Commit, Statistic::Mean);
+pub(super) const COMMIT_MEAN: &str = metrics::latency_name(Class::Commit, Statistic::Mean);
 
 /// The timed operation that a session waits for from end to end; for a command, any operation whose mean
 /// it reports.
@@ -337,45 +324,45 @@ const LOADS: &[&str] = &[
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Curve {
-    pub axis: String,
-    pub condition: String,
+pub(super) struct Curve {
+    pub(super) axis: String,
+    pub(super) condition: String,
     /// The rate that latency is compared with.
-    pub throughput: String,
+    pub(super) throughput: String,
     /// Numbers in ascending order, words in the order of the file.
-    pub points: Vec<CurvePoint>,
+    pub(super) points: Vec<CurvePoint>,
     /// The load beyond which latency grows faster than throughput; null if the axis is not a load, or
     /// if fewer than three consecutive values from the first have trials that count.
-    pub knee: Option<CurveKnee>,
+    pub(super) knee: Option<CurveKnee>,
     /// The time that a step along the axis adds to a commit; null without a prediction.
-    pub slope: Option<Slope>,
+    pub(super) slope: Option<Slope>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct CurvePoint {
-    pub value: Value,
+pub(super) struct CurvePoint {
+    pub(super) value: Value,
     /// Its position on a numeric scale; null for a word.
-    pub at: Option<f64>,
+    pub(super) at: Option<f64>,
     /// Index of its cell.
-    pub cell: usize,
+    pub(super) cell: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct CurveKnee {
-    pub place: KneePlace,
+pub(super) struct CurveKnee {
+    pub(super) place: KneePlace,
     /// The value of the axis at the knee, at the end of the range, or with the lower bound.
-    pub value: Value,
+    pub(super) value: Value,
     /// Blocks with the same knee, of the blocks that contain the whole curve; 0 if it is unknown.
-    pub agreeing: usize,
-    pub blocks: usize,
+    pub(super) agreeing: usize,
+    pub(super) blocks: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum KneePlace {
+pub(super) enum KneePlace {
     At,
     AtOrBelowFirst,
     /// No knee within the range.
@@ -387,13 +374,13 @@ pub enum KneePlace {
 /// Seconds of a commit for each unit of the axis.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Slope {
-    pub seconds: f64,
+pub(super) struct Slope {
+    pub(super) seconds: f64,
     /// The 95 % interval over blocks; null with fewer than three.
     #[serde(flatten)]
-    pub interval: Interval,
+    pub(super) interval: Interval,
     /// The predicted slope.
-    pub predicted: f64,
+    pub(super) predicted: f64,
 }
 
 fn curves(

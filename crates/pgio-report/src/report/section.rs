@@ -1,0 +1,72 @@
+//! What features add to the report of an experiment: a section, whose parts every format shows in its places.
+//!
+//! A feature finds its section in the same trials, next to the analysis. This module knows none of them; the caller
+//! passes what finds them to [`crate::directories`].
+
+use std::ops::Deref;
+
+use maud::Markup;
+use pgio_results::store::StoredExperiment;
+use pgio_verdict::Analysis;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::table::Table;
+
+/// Finds the section of a feature in judged results, if they have anything of it.
+pub type Find = fn(&StoredExperiment, &Analysis) -> Option<Section>;
+
+#[derive(Debug)]
+pub struct Section {
+    /// Its field in the JSON of the analysis; its anchor on the page.
+    pub name: &'static str,
+    pub title: &'static str,
+    /// The field's value, from [`json`].
+    pub json: Box<RawValue>,
+    /// Sentences for the first lines of a report.
+    pub lead: Vec<String>,
+    /// A note below the table of conditions.
+    pub note: String,
+    /// They follow the table of conditions.
+    pub tables: Vec<Table>,
+    /// Further rows of the flat table.
+    pub rows: Vec<Vec<String>>,
+    /// Words of it, each with its meaning.
+    pub terms: Vec<(&'static str, &'static str)>,
+    /// The section on the page.
+    pub body: Markup,
+}
+
+/// An analysis with the sections that features add to it.
+#[derive(Debug, Clone, Copy)]
+pub struct Report<'a> {
+    pub analysis: &'a Analysis,
+    pub sections: &'a [Section],
+}
+
+impl Report<'_> {
+    pub(super) fn lead(&self) -> impl Iterator<Item = String> {
+        self.sections.iter().flat_map(|section| section.lead.iter().cloned())
+    }
+}
+
+impl Deref for Report<'_> {
+    type Target = Analysis;
+
+    fn deref(&self) -> &Analysis {
+        self.analysis
+    }
+}
+
+impl<'a> From<&'a Analysis> for Report<'a> {
+    fn from(analysis: &'a Analysis) -> Report<'a> {
+        Report { analysis, sections: &[] }
+    }
+}
+
+/// A value as it stands in the document of its analysis, whose writer leaves it as it is: indented by one level.
+pub fn json(value: &impl Serialize) -> Box<RawValue> {
+    let text = serde_json::to_string_pretty(value);
+    let text = text.expect("plain data with string keys always serializes");
+    RawValue::from_string(text.replace('\n', "\n  ")).expect("it is JSON")
+}
