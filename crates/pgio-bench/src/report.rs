@@ -152,7 +152,7 @@ fn time_judging(trials: u32) -> (f64, f64) {
         judge.add(&stored.manifest, n as usize, &trial);
         stored.trials.push(trial);
         if n % 2 == 1 {
-            let cells = ["local", "on"].map(|name| pgio_results::sweep::Cell {
+            let cells = ["local", "on"].map(|name| pgio_results::points::Cell {
                 condition: name.to_owned(),
                 point: BTreeMap::new(),
             });
@@ -190,7 +190,7 @@ pub(super) fn manifest(trials: u32) -> Manifest {
         environment: BTreeMap::new(),
         rules: Rules::default(),
         resumed: Vec::new(),
-        sweep: None,
+        varied: None,
         screening: None,
         weave: None,
     }

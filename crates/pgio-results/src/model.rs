@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::joint::{ClockOffset, GeneratorPart};
 use super::latency::Work;
-use super::sweep::{Cell, Point};
+use super::points::{Cell, Point};
 use super::telemetry::Telemetry;
 use crate::histogram::Histogram;
 use crate::units::Layout;

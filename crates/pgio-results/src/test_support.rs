@@ -116,7 +116,7 @@ pub fn manifest() -> Manifest {
         environment: BTreeMap::from([("server_version".to_owned(), "15.14".to_owned())]),
         rules: Rules::default(),
         resumed: Vec::new(),
-        sweep: None,
+        varied: None,
         screening: None,
         weave: None,
     }

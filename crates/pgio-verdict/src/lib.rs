@@ -67,8 +67,8 @@ use self::screening::ScreeningResult;
 use self::standbys::StandbyUse;
 use self::waits::{Decomposition, DecompositionDifference};
 use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
+use pgio_results::points::Point;
 use pgio_results::store::StoredExperiment;
-use pgio_results::sweep::Point;
 
 pub use self::condition::{TrialStatus, trial_statuses};
 pub use compare::{compare_apart, is_meaningful, is_rate_of_work};

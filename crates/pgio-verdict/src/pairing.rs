@@ -22,8 +22,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pgio_results::points::Point;
 use pgio_results::store::Manifest;
-use pgio_results::sweep::Point;
 use pgio_results::{Outcome, Trial};
 
 /// A block, and the number of a point.

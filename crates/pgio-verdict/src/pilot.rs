@@ -144,7 +144,7 @@ fn smallest_margin(family: Family, blocks: u32) -> Option<f64> {
 /// Trials of a block without repeats, at all points of a sweep.
 fn trials_per_block(manifest: &Manifest) -> usize {
     let points = manifest.points().len();
-    let once = manifest.sweep.as_ref().map_or(0, |sweep| sweep.at_middle_only.len());
+    let once = manifest.varied.as_ref().map_or(0, |varied| varied.at_middle_only.len());
     (manifest.conditions.len() * points).saturating_sub(once * (points - 1))
 }
 

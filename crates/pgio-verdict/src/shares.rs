@@ -12,8 +12,8 @@ use benchmath::fisher;
 use super::comparison::{ALPHA, Comparison, Verdict};
 use super::condition::{Condition, Share, State};
 use super::pairing::{ByCondition, ConditionTrials};
+use pgio_results::points::Point;
 use pgio_results::store::Manifest;
-use pgio_results::sweep::Point;
 use pgio_results::{CheckVerdict, Outcome, Trial, checks};
 
 pub const FAILED: &str = "failed";

@@ -10,9 +10,9 @@ use pgio_results::histogram::Histogram;
 use pgio_results::latency::{Class, Statistic};
 use pgio_results::metrics::{self, DeclaredMetric, Direction};
 use pgio_results::model::Woven;
+use pgio_results::points::{Axis, AxisValue, Combination, Point, Varied};
 use pgio_results::screening::{DesignCell, DesignKind, Factor, Screening};
 use pgio_results::store::{ConditionInfo, Manifest, Store, StoreError, StoredExperiment};
-use pgio_results::sweep::{Axis, AxisValue, Point, Sweep, SweepKind};
 use pgio_results::telemetry::{Probes, StandbyLag, Telemetry, Waits};
 use pgio_results::test_support::{full_trial, manifest};
 use pgio_results::{Check, Metric, Outcome, Trial, TrialPosition};
@@ -248,8 +248,8 @@ pub fn swept(blocks: u32) -> StoredExperiment {
         }
     }
     let mut stored = experiment(&["local", "local-aa", "on"], trials);
-    stored.manifest.sweep = Some(Sweep {
-        kind: SweepKind::OneAtATime,
+    stored.manifest.varied = Some(Varied {
+        kind: Combination::OneAtATime,
         axes: vec![axis("sessions", None, &[1, 4, 16, 64]), axis("delay", Some("ms"), &[0, 1, 5])],
         points: at.into_iter().map(|(sessions, delay)| point(sessions, delay)).collect(),
         at_middle_only: vec!["local-aa".to_owned()],

@@ -163,7 +163,7 @@ pub(super) fn manifest() -> Manifest {
         environment: found.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
         rules: Default::default(),
         resumed: Vec::new(),
-        sweep: None,
+        varied: None,
         screening: None,
         weave: None,
     }

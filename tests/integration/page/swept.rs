@@ -5,8 +5,8 @@
 use std::path::Path;
 
 use pgio::rng::SplitMix64;
+use pgio_results::points::{Axis, AxisValue, Combination, Point, Varied};
 use pgio_results::store::{Manifest, Store};
-use pgio_results::sweep::{Axis, AxisValue, Point, Sweep, SweepKind};
 use serde_json::{Value, json};
 
 use super::stored::{ARMS, EXPERIMENT, manifest, trial};
@@ -16,7 +16,7 @@ const TWIN: &str = "local (A/A)";
 
 pub(crate) fn write(dir: &Path) {
     let sweep = sweep();
-    let manifest = Manifest { sweep: Some(sweep.clone()), blocks: BLOCKS, ..manifest() };
+    let manifest = Manifest { varied: Some(sweep.clone()), blocks: BLOCKS, ..manifest() };
     let mut store = Store::create(dir, EXPERIMENT, &manifest).unwrap();
     let mut rng = SplitMix64::new(20_261_121);
     for block in 1..=BLOCKS {
@@ -48,7 +48,7 @@ fn factors(arm: &str, point: &Point) -> (f64, f64) {
     (rate / flush, time * flush * (sessions / sessions.min(16.0)))
 }
 
-fn sweep() -> Sweep {
+fn sweep() -> Varied {
     let value = |v: Value| AxisValue { at: v.as_f64(), value: v, treatments: Vec::new() };
     let axis = |name: &str, unit: Option<&str>, of_work: bool, values: &[Value]| Axis {
         name: name.to_owned(),
@@ -60,8 +60,8 @@ fn sweep() -> Sweep {
         let all = [("sessions", json!(sessions)), ("delay", json!(delay)), ("fsync", json!(fsync))];
         all.map(|(axis, value)| (axis.to_owned(), value)).into()
     };
-    Sweep {
-        kind: SweepKind::OneAtATime,
+    Varied {
+        kind: Combination::OneAtATime,
         axes: vec![
             axis("sessions", None, true, &[1, 4, 16, 64].map(|n| json!(n))),
             axis("delay", Some("ms"), false, &[0, 1, 5].map(|n| json!(n))),

@@ -12,8 +12,8 @@ use super::section::Report;
 use super::table::{Column, Table};
 use pgio_results::Trial;
 use pgio_results::metrics;
+use pgio_results::points::{Point, value_text};
 use pgio_results::store::StoredExperiment;
-use pgio_results::sweep::{Point, value_text};
 use pgio_verdict::screening::{Effect, title};
 use pgio_verdict::{Analysis, Bound, Comparison, Condition, TrialStatus, trial_statuses};
 

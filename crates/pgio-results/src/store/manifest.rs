@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::{StoreError, io};
 use crate::change::Change;
 use crate::metrics::DeclaredMetric;
+use crate::points::{ONLY_POINT, Point, Varied};
 use crate::screening::Screening;
-use crate::sweep::{NO_SWEEP, Point, Sweep};
 
 pub const MANIFEST_SCHEMA: &str = "pgio.manifest/1";
 
@@ -56,8 +56,8 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resumed: Vec<Resumed>,
     /// The factors varied beside the conditions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sweep: Option<Sweep>,
+    #[serde(rename = "sweep", default, skip_serializing_if = "Option::is_none")]
+    pub varied: Option<Varied>,
     /// The factors that the conditions combine, and the design.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screening: Option<Screening>,
@@ -69,14 +69,14 @@ pub struct Manifest {
 impl Manifest {
     /// The point at which the primary metric is judged.
     pub fn middle(&self) -> &Point {
-        self.sweep.as_ref().map_or(&NO_SWEEP, Sweep::middle)
+        self.varied.as_ref().map_or(&ONLY_POINT, Varied::middle)
     }
 
-    /// All points, the middle one first; without a sweep, only the empty point.
+    /// All points, the middle one first; without axes, only the empty one.
     pub fn points(&self) -> &[Point] {
-        match &self.sweep {
-            Some(sweep) if !sweep.points.is_empty() => &sweep.points,
-            _ => std::slice::from_ref(&NO_SWEEP),
+        match &self.varied {
+            Some(varied) if !varied.points.is_empty() => &varied.points,
+            _ => std::slice::from_ref(&ONLY_POINT),
         }
     }
 

@@ -225,8 +225,8 @@ fn put_names_on_one_line(stored: &mut StoredExperiment) {
     put_keys_on_one_line(&mut manifest.built);
     manifest.built.values_mut().flatten().flat_map(Change::texts_mut).for_each(one_line);
     manifest.rules.judge.iter_mut().for_each(one_line);
-    if let Some(sweep) = &mut manifest.sweep {
-        sweep.at_middle_only.iter_mut().for_each(one_line);
+    if let Some(varied) = &mut manifest.varied {
+        varied.at_middle_only.iter_mut().for_each(one_line);
     }
     if let Some(screening) = &mut manifest.screening {
         screening.cells.iter_mut().for_each(|cell| one_line(&mut cell.condition));
@@ -293,11 +293,11 @@ pub(super) fn records(file: &File, path: &Path) -> Result<Records, StoreError> {
 mod tests {
     use super::*;
     use crate::model::Woven;
+    use crate::points::{Combination, Varied};
     use crate::screening::{DesignCell, DesignKind, Screening};
     use crate::store::{
         Calibration, CarryOver, CarryOverQuestion, ConditionInfo, LengthVerdict, Store, TriedLength,
     };
-    use crate::sweep::{Sweep, SweepKind};
     use crate::telemetry::Track;
     use crate::test_support::{full_trial, manifest};
 
@@ -384,8 +384,8 @@ mod tests {
         stored.conditions[1].name = NAME.to_owned();
         stored.built = BTreeMap::from([(NAME.to_owned(), vec![Change::server("fsync", "on")])]);
         stored.rules.judge = vec![NAME.to_owned()];
-        stored.sweep = Some(Sweep {
-            kind: SweepKind::Grid,
+        stored.varied = Some(Varied {
+            kind: Combination::Grid,
             axes: Vec::new(),
             points: Vec::new(),
             at_middle_only: vec![NAME.to_owned()],
@@ -423,7 +423,7 @@ mod tests {
             &m.conditions[1].name,
             m.built.keys().next().unwrap(),
             &m.rules.judge[0],
-            &m.sweep.as_ref().unwrap().at_middle_only[0],
+            &m.varied.as_ref().unwrap().at_middle_only[0],
             &m.screening.as_ref().unwrap().cells[0].condition,
             &m.weave.as_ref().unwrap().tried[0].answers[0].condition,
             &trial.place.as_ref().unwrap().condition,

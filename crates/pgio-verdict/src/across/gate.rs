@@ -17,8 +17,8 @@ use benchmath::fisher;
 use benchmath::margin::LARGEST_SHARE;
 use pgio_results::Trial;
 use pgio_results::metrics::Direction;
+use pgio_results::points::Point;
 use pgio_results::store::StoredExperiment;
-use pgio_results::sweep::Point;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -59,7 +59,7 @@ fn question(a: &Manifest, b: &Manifest) -> Vec<Reason> {
     }
     found.extend(differs("baseline", &a.baseline, &b.baseline));
     let middle = |m: &Manifest| {
-        m.sweep.as_ref().map_or_else(|| "none".to_owned(), |s| s.describe_point(s.middle()))
+        m.varied.as_ref().map_or_else(|| "none".to_owned(), |s| s.describe_point(s.middle()))
     };
     found.extend(differs("middle point of the sweep", &middle(a), &middle(b)));
     for ours in &a.conditions {

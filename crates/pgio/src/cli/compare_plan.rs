@@ -23,8 +23,8 @@ use crate::host::{LOCAL, called};
 use crate::treatment;
 use benchmath::factorial::Design;
 use pgio_results::change::Change;
+use pgio_results::points::{Axis, AxisValue, Varied, value_text};
 use pgio_results::screening::{DesignKind, Screening};
-use pgio_results::sweep::{Axis, AxisValue, Sweep, value_text};
 use pgio_results::units::exact_duration;
 
 /// `order`: whether to list the trials in their order.
@@ -144,8 +144,10 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>, ord
             preview.changes.iter().filter(|c| !is_twin(&c.condition)).map(text).collect()
         }
     };
-    for line in
-        changes.into_iter().chain(dangers(cells, e)).chain(preview.sweep.iter().flat_map(axes_text))
+    for line in changes
+        .into_iter()
+        .chain(dangers(cells, e))
+        .chain(preview.varied.iter().flat_map(axes_text))
     {
         add(text, &format!("  {line}"));
     }
@@ -317,9 +319,9 @@ fn servers_and_output(job: &Job, out: &Path) -> Result<Vec<String>, Failure> {
 }
 
 /// Describes each axis: its values and the changes they make.
-fn axes_text(sweep: &Sweep) -> Vec<String> {
+fn axes_text(varied: &Varied) -> Vec<String> {
     let one = |axis: &Axis| {
-        let middle = sweep.middle().get(&axis.name);
+        let middle = varied.middle().get(&axis.name);
         let value = |v: &AxisValue| {
             let is_middle = if Some(&v.value) == middle { " (middle)" } else { "" };
             let does = match v.treatments.as_slice() {
@@ -332,7 +334,7 @@ fn axes_text(sweep: &Sweep) -> Vec<String> {
         let values: Vec<String> = axis.values.iter().map(value).collect();
         format!("axis {}{unit} = {}", axis.name, values.join("; "))
     };
-    sweep.axes.iter().map(one).collect()
+    varied.axes.iter().map(one).collect()
 }
 
 /// Shows commands as written; some placeholders have no value before the trial.

@@ -50,7 +50,7 @@ pub(super) fn size_text(e: &Experiment, workload: &WorkloadSpec) -> Option<Strin
         "{} cells ({} conditions, {} points){}, in {} blocks: {} trials{lasts}",
         size.cells,
         e.conditions_of(workload).count(),
-        workload.count_points(e.sweep),
+        workload.count_points(e.combination),
         if e.aa { " and the A/A twin" } else { "" },
         e.blocks,
         size.trials_per_block * u64::from(e.blocks),

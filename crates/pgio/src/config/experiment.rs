@@ -15,12 +15,12 @@ mod factor;
 pub(super) mod hosts;
 pub(crate) mod key;
 pub mod limits;
+mod points;
 mod private;
 mod rules;
 mod screening;
 pub(crate) mod section;
 mod size;
-mod sweep;
 pub(super) mod target;
 mod workload;
 
@@ -41,11 +41,12 @@ pub use background::BackgroundSpec;
 pub use condition::{AA_SUFFIX, Condition, TreatmentSpec};
 pub use factor::FactorSpec;
 pub use hosts::HostSpec;
+pub use pgio_results::points::Combination;
+pub use points::PointSpec;
 pub use private::{PrivateTarget, RESERVED_NAMES, StandbyTarget, initdb_option_name};
 pub use rules::{Checkpoint, Question, Reset, Rules, Weave};
 pub use screening::{DesignKind, ScreeningSpec};
 pub use size::Size;
-pub use sweep::{PointSpec, SweepKind};
 pub use target::{ControlMethod, SINGLE_TARGET, Target};
 pub use workload::WorkloadSpec;
 
@@ -110,7 +111,7 @@ section! { keys, "[experiment]",
         "the margin: the report decides whether each effect exceeds the margin, stays below it, or is undecided, and --gate turns the answer into an exit code";
     tolerate: Texts("an array of check ids"),
         "checks that shall warn instead of making a trial invalid; valid ids are those of the table Checks below that can do so";
-    sweep: OneOf<SweepKind>(size::KINDS) = SweepKind::OneAtATime,
+    sweep: OneOf<Combination>(size::KINDS) = Combination::OneAtATime,
         "points of a sweep: vary each axis with the others at their middle value, or run every combination";
     cells_limit: Whole<u64>(1..=limits::CELLS) or "200; 64 for a design",
         "maximum number of cells of a sweep or of a design; setting it also allows a sweep of more than 8 h";
@@ -253,14 +254,14 @@ pub fn parse(
         primary,
         hosts,
         rules,
-        sweep: head.get(&keys::sweep)?,
+        combination: head.get(&keys::sweep)?,
         targets,
         workloads,
         background,
         conditions,
         screening,
     };
-    sweep::check_conditions(&root, &experiment)?;
+    points::check_conditions(&root, &experiment)?;
     size::check(&head, &experiment)?;
     Ok(experiment)
 }
@@ -300,7 +301,7 @@ pub struct Experiment {
     pub hosts: BTreeMap<String, HostSpec>,
     pub rules: Rules,
     /// How the axes of a workload are combined into points.
-    pub sweep: SweepKind,
+    pub combination: Combination,
     /// Empty: pgio.conf, then the PG* variables, apply.
     pub targets: BTreeMap<String, Target>,
     pub workloads: Vec<WorkloadSpec>,
@@ -416,7 +417,7 @@ pub(crate) mod tests {
                     tolerate: Vec::new(),
                     question: Question::default(),
                 },
-                sweep: SweepKind::OneAtATime,
+                combination: Combination::OneAtATime,
                 targets: BTreeMap::new(),
                 background: Vec::new(),
                 workloads: vec![WorkloadSpec {
@@ -437,7 +438,7 @@ pub(crate) mod tests {
                     target: None,
                     further_targets: Vec::new(),
                     treatments: Vec::new(),
-                    sweep: true,
+                    everywhere: true,
                 }],
                 screening: None,
             }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::run::{Invalid, StoredAttempts};
 use pgio_results::model::{Check, CheckVerdict, Outcome, Trial};
+use pgio_results::points::Cell;
 use pgio_results::store::{Manifest, StoredExperiment};
-use pgio_results::sweep::Cell;
 use pgio_results::telemetry::Telemetry;
 use pgio_verdict::cross::Across;
 use pgio_verdict::resolution::Width;
@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
     use crate::rng::SplitMix64;
-    use pgio_results::sweep::Point;
+    use pgio_results::points::Point;
     use pgio_verdict::ALPHA;
     use pgio_verdict::resolution::half_width;
     use pgio_verdict::test_support::{experiment, trial};

@@ -10,7 +10,7 @@ use benchmath::williams;
 use pgio_connect::Client;
 use pgio_results::BURN_IN_BLOCK;
 use pgio_results::model::{Check, Trial};
-use pgio_results::sweep::Cell;
+use pgio_results::points::Cell;
 
 use crate::config::resolve::Extent;
 use crate::rng::{SplitMix64, derive};
@@ -42,7 +42,7 @@ pub fn plan(cells: usize, blocks: u32, seed: u64) -> Vec<Planned> {
         for (at, cell) in balanced(cells, block, seed).into_iter().enumerate() {
             planned.push(Planned {
                 block,
-                position: u32::try_from(at + 1).expect("no sweep has four billion cells"),
+                position: u32::try_from(at + 1).expect("no experiment has four billion cells"),
                 cell,
                 attempt: 0,
             });

@@ -218,7 +218,7 @@ fn trials(page: &Page<'_>) -> Table {
 /// The condition, and its point if that is not the middle one.
 fn cell(page: &Page<'_>, place: &TrialPosition) -> String {
     let away =
-        page.stored.manifest.sweep.as_ref().map(|sweep| sweep.describe_difference(&place.point));
+        page.stored.manifest.varied.as_ref().map(|varied| varied.describe_difference(&place.point));
     match away.filter(|text| !text.is_empty()) {
         Some(away) => format!("{} ({away})", place.condition),
         None => place.condition.clone(),
@@ -281,7 +281,7 @@ pub(super) fn trial_values(page: &Page<'_>) -> Option<Section> {
     }
     let body = html! {
         p { "In order of execution; vertical lines separate blocks. "
-            @if page.stored.manifest.sweep.is_some() { "Only trials at the middle point. " }
+            @if page.stored.manifest.varied.is_some() { "Only trials at the middle point. " }
             @if page.has_left_out() { "Crossed-out trials do not count; the table of trials gives the reason." } }
         (page.looks.legend(all.iter().map(|(name, _)| *name)))
         (chart.draw())

@@ -2,7 +2,7 @@
 //!
 //! A key of `[workload]` with a list of values is an axis of the workload. `[[axis]]` is an axis of
 //! the environment: treatments that contain `{name}` in place of the value and that apply to every
-//! condition, the baseline included. Next: [`super::sweep`] combines the axes into points and
+//! condition, the baseline included. Next: [`super::points`] combines the axes into points and
 //! fills the values in.
 
 use super::condition::{Condition, TreatmentSpec};

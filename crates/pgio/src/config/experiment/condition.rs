@@ -37,8 +37,8 @@ pub struct Condition {
     pub further_targets: Vec<String>,
     /// In the order of the file.
     pub treatments: Vec<TreatmentSpec>,
-    /// Whether the condition runs at every point of a sweep; otherwise only at the middle point.
-    pub sweep: bool,
+    /// Whether the condition runs at every point; otherwise only at the middle one.
+    pub everywhere: bool,
 }
 
 impl Condition {
@@ -91,7 +91,7 @@ fn condition(
         target: on.next(),
         further_targets: on.collect(),
         treatments: self::treatments(section, treatments, keys::SECTION.names)?,
-        sweep: section.get(&keys::sweep)?,
+        everywhere: section.get(&keys::sweep)?,
     })
 }
 

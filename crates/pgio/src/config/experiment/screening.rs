@@ -191,7 +191,7 @@ impl ScreeningSpec {
             target: targets.keys().next().cloned(),
             further_targets: Vec::new(),
             treatments: self.treatments(levels).cloned().collect(),
-            sweep: true,
+            everywhere: true,
         };
         self.design.cells().iter().enumerate().map(condition).collect()
     }

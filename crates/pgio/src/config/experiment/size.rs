@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use super::keys;
 use super::section::Section;
-use super::sweep::SweepKind;
 use super::workload::WorkloadSpec;
-use super::{Experiment, limits};
+use super::{Combination, Experiment, limits};
 use crate::config::resolve::Extent;
 use crate::config::value::ConfigError;
 
@@ -21,8 +20,8 @@ const MAX_HOURS: u64 = 8;
 
 /// Keys of `[experiment]` that require a sweep.
 const KEYS: &[&str] = &[keys::sweep.key.name, keys::cells_limit.name];
-pub(super) const KINDS: &[(&str, SweepKind)] =
-    &[("one-at-a-time", SweepKind::OneAtATime), ("grid", SweepKind::Grid)];
+pub(super) const KINDS: &[(&str, Combination)] =
+    &[("one-at-a-time", Combination::OneAtATime), ("grid", Combination::Grid)];
 
 /// The size of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,9 +45,9 @@ impl Size {
 
 impl Experiment {
     pub fn size_of(&self, workload: &WorkloadSpec) -> Size {
-        let points = workload.count_points(self.sweep);
+        let points = workload.count_points(self.combination);
         let points_of = |swept: bool| if swept { points } else { 1 };
-        let cells: u64 = self.conditions_of(workload).map(|c| points_of(c.sweep)).sum();
+        let cells: u64 = self.conditions_of(workload).map(|c| points_of(c.everywhere)).sum();
         let window = self.window_of(workload).and_then(Extent::time);
         let trial = window.map(|window| self.warmup_of(workload) + window);
         Size { cells, trials_per_block: cells + u64::from(self.aa), trial }

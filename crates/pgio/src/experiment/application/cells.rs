@@ -1,4 +1,4 @@
-//! The cells of a workload: its conditions at the points of its sweep, ready to be run.
+//! The cells of a workload: its conditions at its points, ready to be run.
 //!
 //! Without axes there is one point, and cells are conditions. The baseline's twin is a cell of its
 //! own, at the middle point. Points that differ only in conditions share the work, so a target
@@ -7,16 +7,16 @@
 use super::job::Job;
 use crate::config::Layer;
 use crate::config::experiment::{
-    AA_SUFFIX, AxisSpec, AxisValueSpec, Experiment, PointSpec, SweepKind, TreatmentSpec,
+    AA_SUFFIX, AxisSpec, AxisValueSpec, Combination, Experiment, PointSpec, TreatmentSpec,
     WorkloadSpec,
 };
 use crate::experiment::live::LiveCell;
 use crate::treatment::{self, TreatmentError};
 use pgio_results::change::Change;
-use pgio_results::sweep::{self, Cell, Point, Sweep};
+use pgio_results::points::{self, Cell, Point, Varied};
 
 /// Returns the distinct work of a workload's points, the middle point's first.
-pub fn layers(workload: &WorkloadSpec, kind: SweepKind) -> Vec<Layer> {
+pub fn layers(workload: &WorkloadSpec, kind: Combination) -> Vec<Layer> {
     let mut all: Vec<Layer> = Vec::new();
     for point in workload.points(kind) {
         let layer = workload.layer_at(&point);
@@ -31,19 +31,19 @@ pub fn layers(workload: &WorkloadSpec, kind: SweepKind) -> Vec<Layer> {
 /// after it.
 pub fn cells(job: &Job, workload: &WorkloadSpec) -> Result<Vec<LiveCell>, TreatmentError> {
     let e = &job.experiment;
-    let sweep = sweep(e, workload)?;
-    let layers = layers(workload, e.sweep);
+    let varied = varied(e, workload)?;
+    let layers = layers(workload, e.combination);
     let mut all = Vec::new();
-    for (n, point) in workload.points(e.sweep).iter().enumerate() {
+    for (n, point) in workload.points(e.combination).iter().enumerate() {
         let layer = workload.layer_at(point);
         let work = layers.iter().position(|l| *l == layer).unwrap_or_default();
-        for condition in e.conditions_of(workload).filter(|c| n == 0 || c.sweep) {
+        for condition in e.conditions_of(workload).filter(|c| n == 0 || c.everywhere) {
             let twin = (n == 0 && e.aa && condition.name == e.baseline)
                 .then(|| format!("{}{AA_SUFFIX}", condition.name));
             for name in [Some(condition.name.clone()), twin].into_iter().flatten() {
                 let point_stored = stored_point(workload, point);
                 all.push(LiveCell {
-                    title: title(&name, sweep.as_ref(), &point_stored),
+                    title: title(&name, varied.as_ref(), &point_stored),
                     cell: Cell { condition: name, point: point_stored },
                     target: condition.target.clone().unwrap_or_default(),
                     further_targets: condition.further_targets.clone(),
@@ -62,25 +62,25 @@ pub fn baseline_cell(e: &Experiment, cells: &[LiveCell]) -> usize {
     cells.iter().position(is_baseline).expect("every workload runs under the baseline")
 }
 
-/// Returns the sweep as it is stored; none without axes.
-pub fn sweep(e: &Experiment, workload: &WorkloadSpec) -> Result<Option<Sweep>, TreatmentError> {
+/// Returns axes and points as they are stored; none without axes.
+pub fn varied(e: &Experiment, workload: &WorkloadSpec) -> Result<Option<Varied>, TreatmentError> {
     if workload.axes.is_empty() {
         return Ok(None);
     }
     let mut at_middle_only: Vec<String> =
-        e.conditions_of(workload).filter(|c| !c.sweep).map(|c| c.name.clone()).collect();
+        e.conditions_of(workload).filter(|c| !c.everywhere).map(|c| c.name.clone()).collect();
     at_middle_only.extend(e.aa.then(|| format!("{}{AA_SUFFIX}", e.baseline)));
     let axes = workload.axes.iter().enumerate();
-    Ok(Some(Sweep {
-        kind: e.sweep,
+    Ok(Some(Varied {
+        kind: e.combination,
         axes: axes.map(|(n, axis)| stored_axis(workload, n, axis)).collect::<Result<_, _>>()?,
-        points: workload.points(e.sweep).iter().map(|p| stored_point(workload, p)).collect(),
+        points: workload.points(e.combination).iter().map(|p| stored_point(workload, p)).collect(),
         at_middle_only,
     }))
 }
 
-fn title(condition: &str, sweep: Option<&Sweep>, point: &Point) -> String {
-    match sweep.map(|sweep| sweep.describe_difference(point)).filter(|away| !away.is_empty()) {
+fn title(condition: &str, varied: Option<&Varied>, point: &Point) -> String {
+    match varied.map(|varied| varied.describe_difference(point)).filter(|away| !away.is_empty()) {
         Some(away) => format!("{condition} ({away})"),
         None => condition.to_owned(),
     }
@@ -94,17 +94,17 @@ fn stored_axis(
     workload: &WorkloadSpec,
     n: usize,
     axis: &AxisSpec,
-) -> Result<sweep::Axis, TreatmentError> {
+) -> Result<points::Axis, TreatmentError> {
     let value = |(at, value): (usize, &AxisValueSpec)| {
         let specs: Vec<TreatmentSpec> = workload.templates_at(n, at);
         let parsed = treatment::parse_all(&specs)?;
-        Ok::<_, TreatmentError>(sweep::AxisValue {
+        Ok::<_, TreatmentError>(points::AxisValue {
             value: json(&value.value),
             at: value.at,
             treatments: treatment::changes(&parsed).iter().map(Change::to_string).collect(),
         })
     };
-    Ok(sweep::Axis {
+    Ok(points::Axis {
         name: axis.name.clone(),
         unit: axis.unit.clone(),
         values: axis.values.iter().enumerate().map(value).collect::<Result<_, _>>()?,
@@ -132,7 +132,7 @@ mod tests {
             cells.iter().all(|c| c.target == "target" && c.work == 0 && c.cell.point.is_empty())
         );
         assert_eq!(baseline_cell(&job.experiment, &cells), 0);
-        assert!(sweep(&job.experiment, spec).unwrap().is_none());
+        assert!(varied(&job.experiment, spec).unwrap().is_none());
         let plain = first(&crate::experiment::application::scripted::job(
             &COMMITS.replace("seed = 7", "aa = false"),
         ))
@@ -153,13 +153,13 @@ mod tests {
             ("on (sessions = 4)", 1),
         ];
         assert_eq!(found, expected);
-        let layers = layers(spec, job.experiment.sweep);
+        let layers = layers(spec, job.experiment.combination);
         let sessions: Vec<Option<u32>> = layers.iter().map(|l| l.sessions).collect();
         assert_eq!(sessions, [Some(1), Some(4)]);
-        let sweep = sweep(&job.experiment, spec).unwrap().unwrap();
-        assert_eq!(sweep.points.len(), 2);
-        assert!(sweep.axes[0].of_work && sweep.axes[0].values[0].treatments.is_empty());
-        assert_eq!(sweep.at_middle_only, ["local (A/A)"]);
+        let varied = varied(&job.experiment, spec).unwrap().unwrap();
+        assert_eq!(varied.points.len(), 2);
+        assert!(varied.axes[0].of_work && varied.axes[0].values[0].treatments.is_empty());
+        assert_eq!(varied.at_middle_only, ["local (A/A)"]);
     }
 
     #[test]
@@ -169,10 +169,10 @@ mod tests {
         let job = job(&format!("{COMMITS}{axis}"));
         let (spec, cells) = first(&job);
         assert!(cells.iter().all(|c| c.work == 0));
-        assert_eq!(layers(spec, job.experiment.sweep).len(), 1);
-        let sweep = sweep(&job.experiment, spec).unwrap().unwrap();
-        assert!(!sweep.axes[0].of_work);
-        let treatments = &sweep.axes[0].values[1].treatments;
+        assert_eq!(layers(spec, job.experiment.combination).len(), 1);
+        let varied = varied(&job.experiment, spec).unwrap().unwrap();
+        assert!(!varied.axes[0].of_work);
+        let treatments = &varied.axes[0].values[1].treatments;
         assert!(treatments[0].contains("commit_delay"), "{treatments:?}");
         let at_fifty = cells.iter().find(|c| c.title == "on (delay = 50 µs)");
         let changes = treatment::changes(&at_fifty.unwrap().treatments);

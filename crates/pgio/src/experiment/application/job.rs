@@ -160,7 +160,7 @@ pub fn with_number(text: &str, key: &str, value: u32) -> Option<String> {
 fn parse_treatments(e: &Experiment) -> Result<Parsed, TreatmentError> {
     let mut parsed = Parsed::default();
     for workload in &e.workloads {
-        for point in workload.points(e.sweep) {
+        for point in workload.points(e.combination) {
             for condition in &e.conditions {
                 parsed.add(workload.treatments_at(condition, &point))?;
             }
@@ -192,7 +192,7 @@ fn check_metrics(experiment: &Experiment, base_keys: &Layer, file: &str) -> Resu
             return Err(JobError::NoMetric { file, key, metric, hint });
         }
         for workload in &experiment.workloads {
-            let points = workload.points(experiment.sweep);
+            let points = workload.points(experiment.combination);
             let layers =
                 points.iter().map(|point| workload.layer_at(point).over(base_keys.clone()));
             let layers: Vec<Layer> = layers.collect();

@@ -630,11 +630,11 @@ fn every_block_has_every_cell_of_a_sweep_in_its_own_order() {
     let blocks: Vec<BTreeSet<&String>> = order.chunks(9).map(|b| b.iter().collect()).collect();
     assert_eq!((blocks.len(), blocks[0].len(), &blocks[0]), (2, 9, &blocks[1]), "{order:?}");
     assert_ne!(order[..9], order[9..]);
-    let sweep = run.stored().manifest.sweep.unwrap();
-    assert_eq!(serde_json::to_value(&sweep).unwrap()["kind"], "one-at-a-time");
+    let varied = run.stored().manifest.varied.unwrap();
+    assert_eq!(serde_json::to_value(&varied).unwrap()["kind"], "one-at-a-time");
     let middle = serde_json::json!({"sessions": 2, "rows_per_transaction": 1});
-    assert_eq!(serde_json::to_value(&sweep.points[0]).unwrap(), middle);
-    assert_eq!(sweep.at_middle_only, ["lazy (A/A)"]);
+    assert_eq!(serde_json::to_value(&varied.points[0]).unwrap(), middle);
+    assert_eq!(varied.at_middle_only, ["lazy (A/A)"]);
     // Only the middle point is judged.
     let analysis = run.analysis();
     let condition = &analysis.conditions[0];

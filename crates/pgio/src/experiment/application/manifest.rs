@@ -16,8 +16,8 @@ use jiff::Timestamp;
 use pgio_connect::{ConnectParams, Secret};
 use pgio_results::change::{Change, Subject};
 use pgio_results::metrics::DeclaredMetric;
+use pgio_results::points::Varied;
 use pgio_results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules};
-use pgio_results::sweep::Sweep;
 use pgio_results::{joint, units};
 
 /// Stored instead of a file that contains a password.
@@ -50,7 +50,7 @@ pub(super) fn manifest(
     job: &Job,
     spec: &WorkloadSpec,
     cells: &[LiveCell],
-    sweep: Option<Sweep>,
+    varied: Option<Varied>,
     rules: &experiment::Rules,
     mut environment: BTreeMap<String, String>,
     primary_metric: String,
@@ -73,7 +73,7 @@ pub(super) fn manifest(
         primary_metric,
         conditions: cells
             .iter()
-            .filter(|c| sweep.as_ref().is_none_or(|s| c.cell.point == *s.middle()))
+            .filter(|c| varied.as_ref().is_none_or(|s| c.cell.point == *s.middle()))
             .map(|c| ConditionInfo {
                 name: c.cell.condition.clone(),
                 changes: treatment::changes(&c.treatments),
@@ -99,7 +99,7 @@ pub(super) fn manifest(
             matters: rules.question.matters,
         },
         resumed: Vec::new(),
-        sweep,
+        varied,
         screening: job.screening.clone(),
         // Known only after the first slices.
         weave: None,
@@ -208,9 +208,17 @@ mod tests {
     fn manifest_of(text: &str) -> Manifest {
         let job = job(text);
         let (spec, cells) = first(&job);
-        let sweep = cells::sweep(&job.experiment, spec).unwrap();
+        let varied = cells::varied(&job.experiment, spec).unwrap();
         let rules = &job.experiment.rules;
-        manifest(&job, spec, &cells, sweep, rules, BTreeMap::new(), "commit_latency_p99".to_owned())
+        manifest(
+            &job,
+            spec,
+            &cells,
+            varied,
+            rules,
+            BTreeMap::new(),
+            "commit_latency_p99".to_owned(),
+        )
     }
 
     #[test]
@@ -232,7 +240,7 @@ mod tests {
     fn the_manifest_of_a_sweep_lists_each_condition_once() {
         let m = manifest_of(&format!("{COMMITS}sessions = [1, 4, 16]\n"));
         assert_eq!(m.conditions.len(), 3);
-        assert_eq!(m.sweep.unwrap().points.len(), 3);
+        assert_eq!(m.varied.unwrap().points.len(), 3);
     }
 
     /// Returns what is stored of a file with this dsn, as written, and this comment.

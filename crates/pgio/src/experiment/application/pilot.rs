@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::cells::{cells, sweep};
+use super::cells::{cells, varied};
 use super::estimate::estimate_trial;
 use super::file_changes::{differences, values_by_path};
 use super::job::Job;
@@ -115,8 +115,8 @@ fn condition_mismatches(
     spec: &WorkloadSpec,
     manifest: &Manifest,
 ) -> Result<Vec<String>, TreatmentError> {
-    let sweep = sweep(&job.experiment, spec)?;
-    let at_middle = |point| sweep.as_ref().is_none_or(|s| s.middle() == point);
+    let varied = varied(&job.experiment, spec)?;
+    let at_middle = |point| varied.as_ref().is_none_or(|s| s.middle() == point);
     let cells = cells(job, spec)?;
     let now: BTreeMap<Cow<'_, str>, Vec<String>> = cells
         .iter()
@@ -161,7 +161,7 @@ mod tests {
     fn pilot(text: &str) -> (StoredExperiment, String) {
         let job = job(text);
         let (spec, cells) = first(&job);
-        let sweep = sweep(&job.experiment, spec).unwrap();
+        let varied = varied(&job.experiment, spec).unwrap();
         let primary = job.experiment.primary.clone();
         let primary = primary.unwrap_or_else(|| "commits_per_second".to_owned());
         let rules = &job.experiment.rules;
@@ -169,7 +169,7 @@ mod tests {
         trial.workload.kind = "commit".to_owned();
         trial.workload.primary_metric = "commits_per_second".to_owned();
         let stored = StoredExperiment {
-            manifest: manifest(&job, spec, &cells, sweep, rules, BTreeMap::new(), primary),
+            manifest: manifest(&job, spec, &cells, varied, rules, BTreeMap::new(), primary),
             trials: vec![trial],
             torn: false,
             judged: false,

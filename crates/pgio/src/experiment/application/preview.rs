@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use pgio_connect::Client;
 
-use super::cells::{cells, sweep};
+use super::cells::{cells, varied};
 use super::error::RunError;
 use super::job::Job;
 use super::servers;
@@ -23,7 +23,7 @@ use crate::treatment::{
     self, AdminSession, ChangedServer, Context, Layout, Treatment, TreatmentError,
 };
 use pgio_connect::{self, ConnectParams};
-use pgio_results::sweep::Sweep;
+use pgio_results::points::Varied;
 
 /// Time limit for a server to answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -46,7 +46,7 @@ pub enum PlanNote {
 pub struct WorkloadPreview<'a> {
     pub spec: &'a WorkloadSpec,
     pub cells: Vec<LiveCell>,
-    pub sweep: Option<Sweep>,
+    pub varied: Option<Varied>,
     /// Changes at the middle point, by condition; the sweep holds the changes of its axes.
     pub changes: Vec<ConditionChange>,
 }
@@ -80,8 +80,8 @@ pub fn preview(job: &Job) -> Result<Preview<'_>, RunError> {
     let hosts = connect_hosts(e, &mut notes);
     let mut workloads = Vec::new();
     for spec in &e.workloads {
-        let (cells, sweep) = (cells(job, spec)?, sweep(e, spec)?);
-        let middle = |c: &&LiveCell| sweep.as_ref().is_none_or(|s| c.cell.point == *s.middle());
+        let (cells, varied) = (cells(job, spec)?, varied(e, spec)?);
+        let middle = |c: &&LiveCell| varied.as_ref().is_none_or(|s| c.cell.point == *s.middle());
         let mut all = Vec::new();
         for cell in cells.iter().filter(middle) {
             let mut changes_on = |target: &String| {
@@ -103,7 +103,7 @@ pub fn preview(job: &Job) -> Result<Preview<'_>, RunError> {
             let condition = |change| ConditionChange { condition: name.clone(), change };
             all.extend(first.into_iter().map(condition).chain(others));
         }
-        workloads.push(WorkloadPreview { spec, cells, sweep, changes: all });
+        workloads.push(WorkloadPreview { spec, cells, varied, changes: all });
     }
     Ok(Preview { notes, workloads })
 }
@@ -240,7 +240,7 @@ mod tests {
         let preview = preview(&job).unwrap();
         let shown = shown(&preview);
         assert_eq!((shown.len(), shown[0].as_str()), (4, "as it is: nothing"));
-        assert!(preview.workloads[0].sweep.is_some());
+        assert!(preview.workloads[0].varied.is_some());
         assert_eq!(preview.workloads[0].cells.len(), 4 + 3);
     }
 

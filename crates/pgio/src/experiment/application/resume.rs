@@ -170,7 +170,7 @@ fn remarks(
     if (&before.conditions, &before.primary_metric) != (&now.conditions, &now.primary_metric) {
         return refuse(format!("the conditions changed; {UNDO_OR_START_ANEW}"));
     }
-    if before.sweep != now.sweep {
+    if before.varied != now.varied {
         return refuse(format!("the axes or their values changed; {UNDO_OR_START_ANEW}"));
     }
     if before.screening != now.screening {
@@ -359,7 +359,7 @@ mod tests {
             "cannot continue: the conditions changed; undo the change in the file, or start a new \
              run in another directory"
         );
-        let error = remarked(&users, |now| now.sweep = None).map(drop);
+        let error = remarked(&users, |now| now.varied = None).map(drop);
         assert_eq!(error, Ok(()), "neither has one");
     }
 

@@ -9,8 +9,8 @@ use crate::experiment::judging::{self, Judge};
 use crate::experiment::live::LiveCell;
 use crate::experiment::plan::{Planned, burn_in, plan};
 use crate::experiment::run::{self, Rules, StoredAttempts};
+use pgio_results::points::Cell;
 use pgio_results::store::StoredExperiment;
-use pgio_results::sweep::Cell;
 
 #[derive(Debug)]
 pub(super) struct Schedule {

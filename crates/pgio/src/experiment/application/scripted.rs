@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use super::BlockLimits;
-use super::cells::{cells, layers, sweep};
+use super::cells::{cells, layers, varied};
 use super::error::{ResumeError, RunError};
 use super::job::{Job, JobError};
 use super::manifest::{manifest, stored_text};
@@ -180,7 +180,7 @@ impl Scripted {
         let primary = works[0].primary_metric.clone();
         let facts = [("server_version", "15.4"), ("system_identifier", "1")];
         let found = facts.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        let axes = sweep(&job.experiment, spec)?;
+        let axes = varied(&job.experiment, spec)?;
         let manifest = manifest(job, spec, &cells, axes, &plan.rules, found, primary);
         let targets = current_targets(job, &works);
         let (store, stored, remarks) =
@@ -209,7 +209,7 @@ fn works(job: &Job, spec: &WorkloadSpec) -> Vec<WorkloadInfo> {
         _ => "commits_per_second",
     };
     let primary = job.experiment.primary.clone().unwrap_or_else(|| default.to_owned());
-    let layers = layers(spec, job.experiment.sweep).into_iter();
+    let layers = layers(spec, job.experiment.combination).into_iter();
     let info = layers.map(|layer| {
         let sessions = layer.over(job.base_keys.layer.clone()).sessions.unwrap_or(1);
         WorkloadInfo {

@@ -219,7 +219,7 @@ pub(super) fn open_target(
     };
     let mut workloads = Vec::new();
     let last_setup = LastSetup::default();
-    for layer in layers(spec, job.experiment.sweep) {
+    for layer in layers(spec, job.experiment.combination) {
         let load = workloads.is_empty() && runs;
         let (seed, others) = (job.seed, job.generators.is_some());
         let place = WorkPlace {

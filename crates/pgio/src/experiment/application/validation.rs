@@ -115,7 +115,7 @@ fn refuse_changed(resources: &BTreeSet<Resource>) -> Result<(), ConflictError> {
 
 /// Checks the work on a server that does not exist yet.
 fn validate_work(job: &Job, spec: &WorkloadSpec, hosts: &Hosts) -> Result<(), OpenError> {
-    for layer in layers(spec, job.experiment.sweep) {
+    for layer in layers(spec, job.experiment.combination) {
         let layer = layer.over(job.base_keys.layer.clone());
         (spec.kind.def().check_keys)(layer)?;
     }

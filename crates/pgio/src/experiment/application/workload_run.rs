@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::background;
-use super::cells::{cells, sweep};
+use super::cells::{cells, varied};
 use super::error::RunError;
 use super::estimate;
 use super::job::Job;
@@ -248,7 +248,7 @@ impl SharedRun<'_> {
     ) -> Result<Manifest, RunError> {
         let job = self.job;
         let primary = primary_of(job, targets);
-        let axes = sweep(&job.experiment, plan.spec)?;
+        let axes = varied(&job.experiment, plan.spec)?;
         let found = environment_of(targets);
         let built = built_servers(cells, &job.experiment, targets);
         let manifest = manifest(job, plan.spec, cells, axes, &plan.rules, found, primary);

@@ -183,7 +183,7 @@ fn subject_of_target(
         // Axes that change conditions are the same for each workload.
         let mut seen = Vec::new();
         for workload in e.workloads.iter().take(1) {
-            for point in workload.points(e.sweep) {
+            for point in workload.points(e.combination) {
                 let specs = workload.treatments_at(condition, &point);
                 if !seen.contains(&specs) {
                     let treatments = job.treatments.get(&specs);
@@ -196,7 +196,7 @@ fn subject_of_target(
     let runs_here = |w: &&WorkloadSpec| job.experiment.conditions_of(w).any(here);
     let mut work: Vec<Work> = Vec::new();
     for w in e.workloads.iter().filter(runs_here) {
-        let layers = w.points(e.sweep).into_iter().map(|point| w.layer_at(&point));
+        let layers = w.points(e.combination).into_iter().map(|point| w.layer_at(&point));
         let layers = layers.map(|layer| layer.over(job.base_keys.layer.clone()));
         work.extend(layers.map(|layer| Work { kind: w.kind, layer }));
     }

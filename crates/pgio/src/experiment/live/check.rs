@@ -19,7 +19,7 @@ use crate::pg::server::Connections;
 use crate::pg::session::SEARCH_PATH;
 use crate::treatment::{self, Prepared, Resource, Touch, Treatment, TreatmentError, Treatments};
 use crate::workload::{self, NeededSessions, SessionSettings};
-use pgio_results::sweep::Cell;
+use pgio_results::points::Cell;
 
 /// A condition at a point of the sweep, ready to run; the A/A twin is a cell of its own.
 #[derive(Debug)]

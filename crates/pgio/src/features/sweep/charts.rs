@@ -13,8 +13,8 @@ use pgio_report::report::html::svg::{Axis as Scaled, LineStyles, Scale};
 use pgio_report::report::html::table;
 use pgio_report::report::html::timeline::{Dot, Line, Ring, Stroke, TimeLine};
 use pgio_results::latency::Statistic;
+use pgio_results::points::{Axis, Combination, value_text};
 use pgio_results::store::Manifest;
-use pgio_results::sweep::{Axis, SweepKind, value_text};
 use pgio_verdict::Analysis;
 
 const HEIGHT: f64 = 240.0;
@@ -41,10 +41,10 @@ pub(super) fn body(manifest: &Manifest, analysis: &Analysis, swept: &SweepResult
     }
 }
 
-fn sweep_kind_phrase(kind: SweepKind) -> &'static str {
+fn sweep_kind_phrase(kind: Combination) -> &'static str {
     match kind {
-        SweepKind::OneAtATime => "One axis at a time, from the middle point: ",
-        SweepKind::Grid => {
+        Combination::OneAtATime => "One axis at a time, from the middle point: ",
+        Combination::Grid => {
             "Every combination of the axes; along each, the others are at the middle point: "
         }
     }

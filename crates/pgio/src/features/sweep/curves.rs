@@ -17,8 +17,8 @@ use benchmath::knee::{Knee, LoadPoint, knee};
 use benchmath::{student, summary};
 use pgio_results::latency::{Class, Operation, Statistic};
 use pgio_results::metrics::{self, DeclaredMetric, Direction};
+use pgio_results::points::{Axis, Combination, Point, Varied};
 use pgio_results::store::Manifest;
-use pgio_results::sweep::{Axis, Point, Sweep, SweepKind};
 use pgio_results::{Metric, Trial};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -30,7 +30,7 @@ use pgio_verdict::{ALPHA, Bound, Comparison, Interval, Verdict, compare_apart, i
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(super) struct SweepResult {
-    pub(super) kind: SweepKind,
+    pub(super) kind: Combination,
     pub(super) axes: Vec<Axis>,
     /// The point at which the primary metric is judged.
     pub(super) middle: Point,
@@ -66,7 +66,7 @@ pub(super) fn all(
     trials: &[Trial],
     comparisons: &[Comparison],
 ) -> Option<SweepResult> {
-    let sweep = manifest.sweep.as_ref()?;
+    let sweep = manifest.varied.as_ref()?;
     let operation = operation(trials);
     let names = shown_metrics(manifest, sweep, trials, operation.as_ref());
     let mut cells = Vec::new();
@@ -246,7 +246,7 @@ fn operation(trials: &[Trial]) -> Option<Operation> {
 /// The metrics that every cell shows.
 fn shown_metrics(
     manifest: &Manifest,
-    sweep: &Sweep,
+    sweep: &Varied,
     trials: &[Trial],
     operation: Option<&Operation>,
 ) -> Vec<String> {
@@ -385,7 +385,7 @@ pub(super) struct Slope {
 
 fn curves(
     manifest: &Manifest,
-    sweep: &Sweep,
+    sweep: &Varied,
     trials: &[Trial],
     cells: &[SweptCell],
     operation: Option<&Operation>,
@@ -439,7 +439,7 @@ fn measured_prefix<'a>(
     &points[..without.unwrap_or(points.len())]
 }
 
-fn points(sweep: &Sweep, axis: &Axis, condition: &str, cells: &[SweptCell]) -> Vec<CurvePoint> {
+fn points(sweep: &Varied, axis: &Axis, condition: &str, cells: &[SweptCell]) -> Vec<CurvePoint> {
     let cell =
         |point: &Point| cells.iter().position(|c| c.condition == condition && c.point == *point);
     let along = sweep.along(axis).filter_map(|(value, point)| {

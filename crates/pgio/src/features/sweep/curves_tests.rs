@@ -232,7 +232,7 @@ fn an_axis_that_is_not_a_load_has_no_knee() {
     for t in &mut stored.trials {
         rename(&mut t.place.as_mut().unwrap().point);
     }
-    let sweep = stored.manifest.sweep.as_mut().unwrap();
+    let sweep = stored.manifest.varied.as_mut().unwrap();
     sweep.axes[0].name = "hot_table".to_owned();
     sweep.points.iter_mut().for_each(rename);
     let analysis = analyze(&stored);

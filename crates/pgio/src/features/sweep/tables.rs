@@ -4,7 +4,7 @@
 //! Numbers come from `curves`; this file words them. `charts` draws the same curves.
 
 use pgio_results::latency::{Operation, Statistic};
-use pgio_results::sweep::{Axis, Sweep, SweepKind, value_text};
+use pgio_results::points::{Axis, Combination, Varied, value_text};
 
 use super::curves::{
     COMMIT_MEAN, CellEffect, Curve, CurveKnee, CurvePoint, Estimate, KneePlace, SweepResult,
@@ -47,8 +47,8 @@ pub(super) fn middle(swept: &SweepResult) -> String {
 }
 
 /// A sweep for describing points in words.
-fn words(swept: &SweepResult) -> Sweep {
-    Sweep {
+fn words(swept: &SweepResult) -> Varied {
+    Varied {
         kind: swept.kind,
         axes: swept.axes.clone(),
         points: vec![swept.middle.clone()],
@@ -306,7 +306,7 @@ fn slope_note(swept: &SweepResult, axis: &Axis, curve: &Curve) -> Option<String>
 
 /// Cells that lie on no axis through the middle.
 pub(super) fn grid(analysis: &Analysis, swept: &SweepResult) -> Option<Table> {
-    if swept.kind != SweepKind::Grid || swept.axes.len() < 2 {
+    if swept.kind != Combination::Grid || swept.axes.len() < 2 {
         return None;
     }
     let primary = &analysis.primary_metric;

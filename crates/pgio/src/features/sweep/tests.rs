@@ -5,8 +5,8 @@ use std::ops::Deref;
 use insta::assert_snapshot;
 use pgio_report::directories::LoadedReport;
 use pgio_report::report::{self, html, json, text};
+use pgio_results::points::{Combination, Point};
 use pgio_results::store::StoredExperiment;
-use pgio_results::sweep::{Point, SweepKind};
 use pgio_verdict::Analysis;
 use pgio_verdict::test_support::{demo, swept};
 use regex_lite::Regex;
@@ -93,7 +93,7 @@ fn every_chart_has_its_text() {
 fn a_sweep_shows_how_its_points_were_chosen() {
     let mut stored = swept(6);
     assert!(page(&stored).contains("One axis at a time, from the middle point: "));
-    stored.manifest.sweep.as_mut().unwrap().kind = SweepKind::Grid;
+    stored.manifest.varied.as_mut().unwrap().kind = Combination::Grid;
     let page = page(&stored);
     assert!(page.contains("Every combination of the axes; along each,"));
     assert!(!page.contains("One axis at a time"));

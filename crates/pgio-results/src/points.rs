@@ -1,25 +1,24 @@
-//! Factors varied beside the conditions: the axes of a sweep, its points, and cells.
+//! What is varied beside the conditions: axes, the points that they make, and cells.
 //!
 //! Stored unchanged in the manifest; each trial records its point. The first point is the middle
 //! one: each axis is varied from it with all others fixed, and the primary metric is judged at it.
-//! An experiment without a sweep has one point, which is empty. Next:
-//! `pgio_verdict::sweep` draws curves along the axes.
+//! An experiment without axes has one point, which is empty.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A value for each axis, by the axis's name; empty without a sweep.
+/// A value for each axis, by the axis's name; empty without axes.
 pub type Point = BTreeMap<String, Value>;
 
-/// The only point of an experiment without a sweep.
-pub(super) static NO_SWEEP: Point = Point::new();
+/// The only point of an experiment without axes.
+pub(super) static ONLY_POINT: Point = Point::new();
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Sweep {
-    pub kind: SweepKind,
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Sweep"))]
+pub struct Varied {
+    pub kind: Combination,
     pub axes: Vec<Axis>,
     /// In execution order, the middle one first.
     pub points: Vec<Point>,
@@ -59,9 +58,9 @@ pub struct Cell {
     pub point: Point,
 }
 
-impl Sweep {
+impl Varied {
     pub fn middle(&self) -> &Point {
-        self.points.first().unwrap_or(&NO_SWEEP)
+        self.points.first().unwrap_or(&ONLY_POINT)
     }
 
     /// The middle point and the points that differ from it only in this axis, each with its value,
@@ -105,9 +104,9 @@ pub fn value_text(value: &Value) -> String {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "SweepKind"))]
 #[serde(rename_all = "kebab-case")]
-pub enum SweepKind {
+pub enum Combination {
     /// From the middle point along each axis.
     OneAtATime,
     /// Every combination of values.
@@ -119,7 +118,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn sweep() -> Sweep {
+    fn varied() -> Varied {
         let value = |v: Value| AxisValue { at: v.as_f64(), value: v, treatments: Vec::new() };
         let axis = |name: &str, unit: Option<&str>, values: &[Value]| Axis {
             name: name.to_owned(),
@@ -133,8 +132,8 @@ mod tests {
                 ("delay".to_owned(), json!(delay)),
             ])
         };
-        Sweep {
-            kind: SweepKind::OneAtATime,
+        Varied {
+            kind: Combination::OneAtATime,
             axes: vec![
                 axis("sessions", None, &[json!(1), json!(4)]),
                 axis("delay", Some("ms"), &[json!(0), json!(5)]),
@@ -146,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_point_is_described_by_its_differences_from_the_middle() {
-        let s = sweep();
+        let s = varied();
         let texts: Vec<String> = s.points.iter().map(|p| s.describe_difference(p)).collect();
         assert_eq!(texts, ["", "sessions = 1", "delay = 5 ms"]);
         assert_eq!(s.describe_point(s.middle()), "sessions = 4, delay = 0 ms");
@@ -154,16 +153,16 @@ mod tests {
 
     #[test]
     fn along_an_axis_the_others_are_fixed() {
-        let s = sweep();
+        let s = varied();
         let along = |n: usize| -> Vec<Point> { s.along(&s.axes[n]).map(|(_, p)| p).collect() };
         assert_eq!(along(0), [s.points[1].clone(), s.points[0].clone()]);
         assert_eq!(along(1), [s.points[0].clone(), s.points[2].clone()]);
     }
 
     #[test]
-    fn a_sweep_survives_serialization() {
-        let text = serde_json::to_string(&sweep()).unwrap();
+    fn axes_and_points_survive_serialization() {
+        let text = serde_json::to_string(&varied()).unwrap();
         assert!(text.contains("\"one-at-a-time\""), "{text}");
-        assert_eq!(serde_json::from_str::<Sweep>(&text).unwrap(), sweep());
+        assert_eq!(serde_json::from_str::<Varied>(&text).unwrap(), varied());
     }
 }

@@ -12,7 +12,7 @@ use super::{Experiment, limits};
 use crate::config::keys::Layer;
 use crate::config::value::ConfigError;
 
-pub use pgio_results::sweep::SweepKind;
+use pgio_results::points::Combination;
 
 /// A point: the index of a value for every axis of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,11 +20,11 @@ pub struct PointSpec(Vec<usize>);
 
 impl WorkloadSpec {
     /// Returns all points, the middle point first.
-    pub fn points(&self, kind: SweepKind) -> Vec<PointSpec> {
+    pub fn points(&self, kind: Combination) -> Vec<PointSpec> {
         let middle: Vec<usize> = self.axes.iter().map(|axis| axis.middle).collect();
         let mut points = vec![middle.clone()];
         match kind {
-            SweepKind::OneAtATime => {
+            Combination::OneAtATime => {
                 for (n, axis) in self.axes.iter().enumerate() {
                     for value in (0..axis.values.len()).filter(|v| *v != axis.middle) {
                         let mut point = middle.clone();
@@ -33,7 +33,7 @@ impl WorkloadSpec {
                     }
                 }
             }
-            SweepKind::Grid => {
+            Combination::Grid => {
                 let mut grid = vec![Vec::new()];
                 for axis in &self.axes {
                     let with = |point: &Vec<usize>| {
@@ -49,11 +49,11 @@ impl WorkloadSpec {
     }
 
     /// Counts the points without creating them: a grid may be too large.
-    pub fn count_points(&self, kind: SweepKind) -> u64 {
+    pub fn count_points(&self, kind: Combination) -> u64 {
         let values = self.axes.iter().map(|axis| axis.values.len() as u64);
         match kind {
-            SweepKind::OneAtATime => 1 + values.map(|n| n - 1).sum::<u64>(),
-            SweepKind::Grid => values.fold(1, u64::saturating_mul),
+            Combination::OneAtATime => 1 + values.map(|n| n - 1).sum::<u64>(),
+            Combination::Grid => values.fold(1, u64::saturating_mul),
         }
     }
 
@@ -153,7 +153,7 @@ mod tests {
                      link = { relay = true, delay = '{delay}ms' }";
 
     /// Returns the values of each point as text.
-    fn points(e: &Experiment, kind: SweepKind) -> Vec<String> {
+    fn points(e: &Experiment, kind: Combination) -> Vec<String> {
         let workload = &e.workloads[0];
         let text = |point: &PointSpec| {
             let values: Vec<String> = workload.at(point).map(|(_, v)| v.text()).collect();
@@ -165,16 +165,16 @@ mod tests {
     #[test]
     fn the_middle_of_a_list_is_its_first_value_unless_set() {
         let e = read("sessions = [1, 4]\nrows_per_transaction = [10, 100]", "").unwrap();
-        assert_eq!(points(&e, SweepKind::OneAtATime), ["1 10", "4 10", "1 100"]);
-        assert_eq!(points(&e, SweepKind::Grid), ["1 10", "1 100", "4 10", "4 100"]);
+        assert_eq!(points(&e, Combination::OneAtATime), ["1 10", "4 10", "1 100"]);
+        assert_eq!(points(&e, Combination::Grid), ["1 10", "1 100", "4 10", "4 100"]);
         assert_eq!(e.workloads[0].layer.sessions, Some(1));
         let lists =
             "sessions = [1, 4]\nrows_per_transaction = [10, 100]\nmiddle = { sessions = 4 }";
         let e = read(lists, "").unwrap();
-        assert_eq!(points(&e, SweepKind::OneAtATime), ["4 10", "1 10", "4 100"]);
+        assert_eq!(points(&e, Combination::OneAtATime), ["4 10", "1 10", "4 100"]);
         let workload = &e.workloads[0];
         assert_eq!(workload.layer.sessions, Some(4));
-        let last = workload.points(e.sweep).pop().unwrap();
+        let last = workload.points(e.combination).pop().unwrap();
         let layer = workload.layer_at(&last);
         assert_eq!((layer.sessions, layer.rows_per_transaction), (Some(4), Some(100)));
         assert_eq!(layer.warmup, workload.layer.warmup, "other keys stay");
@@ -183,11 +183,11 @@ mod tests {
     #[test]
     fn axis_treatments_apply_to_every_condition() {
         let e = read("sessions = [1, 4]", DELAY).unwrap();
-        assert_eq!(points(&e, SweepKind::OneAtATime), ["1 1", "4 1", "1 0", "1 5"]);
+        assert_eq!(points(&e, Combination::OneAtATime), ["1 1", "4 1", "1 0", "1 5"]);
         let workload = &e.workloads[0];
         let axes: Vec<bool> = workload.axes.iter().map(AxisSpec::varies_workload).collect();
         assert_eq!(axes, [true, false]);
-        let five = &workload.points(e.sweep)[3];
+        let five = &workload.points(e.combination)[3];
         for condition in &e.conditions {
             let specs = workload.treatments_at(condition, five);
             let link = specs.iter().find(|s| s.kind == "link").unwrap();
@@ -206,7 +206,7 @@ mod tests {
         );
         let e = e.unwrap();
         let workload = &e.workloads[0];
-        let off = &workload.points(e.sweep)[1];
+        let off = &workload.points(e.combination)[1];
         let specs = |name: &str| {
             let condition = e.conditions.iter().find(|c| c.name == name).unwrap();
             workload.treatments_at(condition, off)
@@ -319,13 +319,13 @@ mod tests {
                 let points = workload.points(kind);
                 (points.len(), points.into_iter().map(|p| p.0).collect())
             };
-            let (grid_length, grid) = set(SweepKind::Grid);
-            let (star_length, star) = set(SweepKind::OneAtATime);
+            let (grid_length, grid) = set(Combination::Grid);
+            let (star_length, star) = set(Combination::OneAtATime);
             prop_assert_eq!(grid_length, lengths.iter().product::<usize>());
             prop_assert_eq!(grid.len(), grid_length);
             prop_assert_eq!(star.len(), star_length);
             prop_assert!(star.is_subset(&grid));
-            for kind in [SweepKind::Grid, SweepKind::OneAtATime] {
+            for kind in [Combination::Grid, Combination::OneAtATime] {
                 prop_assert_eq!(workload.count_points(kind), workload.points(kind).len() as u64);
                 let middle: Vec<usize> = workload.axes.iter().map(|a| a.middle).collect();
                 prop_assert_eq!(&workload.points(kind)[0].0, &middle);
