@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use pgio::cli::exit;
 use pgio::config::experiment::WorkloadKind;
 use pgio::config::experiment::limits::LIMITS;
+use pgio::config::experiment::part::{self, SectionText};
 use pgio::config::value::Kind;
-use pgio::config::{self, Key, SectionDef, Use, experiment};
+use pgio::config::{self, Key, Use};
 use pgio::feature;
 use pgio_results::checks::CheckDef;
 use pgio_results::metrics::{self, Direction, MetricDef};
@@ -73,14 +74,15 @@ fn keys() -> String {
 }
 
 fn sections() -> String {
-    let one = |section: &SectionDef| {
-        let rows = (section.keys)()
+    let one = |section: SectionText| {
+        let rows = section
+            .keys
             .into_iter()
             .map(|key| [format!("`{}`", key.name), key.value, key.default, key.help.to_owned()]);
         let table = table(["Key", "Value", "Default", "Meaning"], rows);
         format!("### `{}`\n\n{}\n\n{table}", section.title, section.about)
     };
-    experiment::sections().map(one).collect::<Vec<_>>().join("\n")
+    part::documented().into_iter().map(one).collect::<Vec<_>>().join("\n")
 }
 
 fn value(kind: &Kind) -> String {

@@ -9,7 +9,6 @@ use std::sync::{LazyLock, Once};
 
 use pgio_report::directories::LoadedReport;
 use pgio_report::report::Find;
-
 use pgio_results::change::Change;
 use pgio_results::checks::{self, CheckDef};
 use pgio_results::metrics;
@@ -19,6 +18,7 @@ use pgio_verdict::history::Run;
 
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::report;
+use crate::config::experiment::part::FilePart;
 use crate::config::experiment::{Experiment, FileSection};
 use crate::experiment::application::{Job, WorkloadCode};
 use crate::experiment::event::Event;
@@ -63,6 +63,8 @@ pub struct Feature {
     pub reports: &'static [Report],
     /// Where it keeps runs.
     pub runs: &'static [RunSource],
+    /// What it reads of the experiment file.
+    pub file: Option<&'static FilePart>,
     /// What it adds to the report of an experiment.
     pub findings: &'static [Find],
     /// The schema of an object with their fields.
@@ -181,6 +183,7 @@ impl Feature {
         formats: &[],
         reports: &[],
         runs: &[],
+        file: None,
         findings: &[],
         #[cfg(feature = "schema")]
         schema: || None,

@@ -7,20 +7,20 @@
 //!
 //! Each section of the file has its own submodule; all use the reader in `section`.
 
-mod axis;
 mod background;
 mod command;
-mod condition;
+pub(crate) mod condition;
 mod factor;
 pub(super) mod hosts;
 pub(crate) mod key;
 pub mod limits;
-mod points;
+pub mod part;
+pub(crate) mod points;
 mod private;
 mod rules;
 mod screening;
 pub(crate) mod section;
-mod size;
+pub(crate) mod size;
 pub(super) mod target;
 mod workload;
 
@@ -36,13 +36,12 @@ use super::value::{ConfigError, nearest};
 use crate::feature;
 
 pub use super::kinds::WorkloadKind;
-pub use axis::{AxisSpec, AxisValueSpec};
 pub use background::BackgroundSpec;
 pub use condition::{AA_SUFFIX, Condition, TreatmentSpec};
 pub use factor::FactorSpec;
 pub use hosts::HostSpec;
 pub use pgio_results::points::Combination;
-pub use points::PointSpec;
+pub use points::{AxisSpec, AxisValueSpec, PointSpec};
 pub use private::{PrivateTarget, RESERVED_NAMES, StandbyTarget, initdb_option_name};
 pub use rules::{Checkpoint, Question, Reset, Rules, Weave};
 pub use screening::{DesignKind, ScreeningSpec};
@@ -58,7 +57,6 @@ static SECTIONS: &[SectionDef] = &[
     hosts::keys::SECTION,
     condition::keys::SECTION,
     factor::keys::SECTION,
-    axis::keys::SECTION,
     workload::keys::SECTION,
     background::keys::SECTION,
     command::keys::SECTION,
@@ -111,8 +109,6 @@ section! { keys, "[experiment]",
         "the margin: the report decides whether each effect exceeds the margin, stays below it, or is undecided, and --gate turns the answer into an exit code";
     tolerate: Texts("an array of check ids"),
         "checks that shall warn instead of making a trial invalid; valid ids are those of the table Checks below that can do so";
-    sweep: OneOf<Combination>(size::KINDS) = Combination::OneAtATime,
-        "points of a sweep: vary each axis with the others at their middle value, or run every combination";
     cells_limit: Whole<u64>(1..=limits::CELLS) or "200; 64 for a design",
         "maximum number of cells of a sweep or of a design; setting it also allows a sweep of more than 8 h";
     // A fraction measures each factor with all trials and still shows which act together.
@@ -149,17 +145,8 @@ pub fn sections() -> impl Iterator<Item = &'static SectionDef> {
     SECTIONS.iter().chain(feature::sections().map(|own| &own.keys))
 }
 
-const TITLES: &[&str] = &[
-    "experiment",
-    "hosts",
-    "target",
-    "targets",
-    "workload",
-    "background",
-    "axis",
-    "condition",
-    "factor",
-];
+const TITLES: &[&str] =
+    &["experiment", "hosts", "target", "targets", "workload", "background", "condition", "factor"];
 
 /// Parses an experiment file. Errors contain the name `file`; `stem` is the default name of the
 /// experiment; `treatments` are the valid kinds of treatment; `checks` are the ids that `tolerate`
@@ -175,7 +162,12 @@ pub fn parse(
     let parsed = document.parse()?;
     let root = Section::root(&document, parsed.get_ref());
     let own: Vec<&FileSection> = feature::sections().collect();
-    let titles: Vec<&str> = TITLES.iter().copied().chain(own.iter().map(|own| own.title)).collect();
+    let titles: Vec<&str> = TITLES
+        .iter()
+        .copied()
+        .chain(own.iter().map(|own| own.title))
+        .chain(part::titles())
+        .collect();
     root.refuse_unknown_keys(&titles)?;
     for own in own {
         if let Some(section) = root.section(own.title)? {
@@ -188,7 +180,7 @@ pub fn parse(
     let targets = target::parse(&root, &hosts)?;
     let nothing = DeTable::new();
     let head = root.section("experiment")?.unwrap_or_else(|| Section::root(&document, &nothing));
-    head.refuse_keys_outside(&keys::SECTION)?;
+    head.refuse_unknown_keys(&part::names(&keys::SECTION))?;
     let screening = screening::parse(&root, &head, treatments, &targets)?;
     let conditions = match &screening {
         Some(screening) => screening.conditions(&targets),
@@ -210,7 +202,6 @@ pub fn parse(
         screening::check_workloads(&root, &workloads)?;
     }
     condition::check_shared_windows(&root, &workloads, &conditions)?;
-    let axes = axis::parse(&root, treatments, &conditions)?;
     let others: Vec<&str> =
         conditions.iter().map(|c| c.name.as_str()).filter(|name| *name != baseline).collect();
     // In a factorial design, factors without an effect show the noise.
@@ -235,13 +226,12 @@ pub fn parse(
             .unwrap_or_default(),
     };
     let background = background::parse(&root, others)?;
-    workloads.iter_mut().for_each(|workload| workload.axes.extend(axes.iter().cloned()));
     let primary = head.read(&keys::primary)?;
     let commands = workloads.iter_mut().filter_map(|workload| workload.command.as_mut());
     commands.for_each(|command| {
         command.note_judged(primary.as_deref(), &rules.question.also_judge);
     });
-    let experiment = Experiment {
+    let mut experiment = Experiment {
         name: head.read(&keys::name)?.unwrap_or_else(|| stem.to_owned()),
         blocks,
         warmup,
@@ -254,14 +244,15 @@ pub fn parse(
         primary,
         hosts,
         rules,
-        combination: head.get(&keys::sweep)?,
+        combination: Combination::OneAtATime,
         targets,
         workloads,
         background,
         conditions,
         screening,
     };
-    points::check_conditions(&root, &experiment)?;
+    let file = part::File { root: &root, head: &head, treatments };
+    part::all().try_for_each(|part| (part.complete)(&file, &mut experiment))?;
     size::check(&head, &experiment)?;
     Ok(experiment)
 }

@@ -1,8 +1,10 @@
-//! What a workload's axes show: all cells, and along each axis a curve for each condition, with its knee.
+//! A sweep: lists of values in the experiment file, and what they show: all cells, and along each axis a curve for each
+//! condition, with its knee.
 //!
-//! [`curves`] finds them in stored trials, [`tables`] words them, [`charts`] draws them. Next: `pgio_verdict` for what
+//! [`axes`] reads the file. [`curves`] finds them in stored trials, [`tables`] words them, [`charts`] draws them. Next: `pgio_verdict` for what
 //! is said of the middle point.
 
+mod axes;
 mod charts;
 mod curves;
 mod tables;
@@ -18,6 +20,7 @@ use crate::feature::Feature;
 
 pub(super) static FEATURE: Feature = Feature {
     name: NAME,
+    file: Some(&axes::PART),
     findings: &[section],
     #[cfg(feature = "schema")]
     schema: || Some(schemars::schema_for!(Field)),

@@ -98,8 +98,9 @@ fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpe
     // Only a program takes them; sessions work until they are stopped.
     let times =
         [names::run_time, names::warmup].into_iter().filter(|_| !def.program && !def.tests_device);
-    let (reset, middle) = (workload::keys::reset.name, workload::keys::middle.name);
-    for key in [names::transactions, names::work_loop, reset, middle].into_iter().chain(times) {
+    let own = [names::transactions, names::work_loop, workload::keys::reset.name];
+    let added = super::part::added(&workload::keys::SECTION);
+    for key in own.into_iter().chain(added).chain(times) {
         if section.has(key) {
             let message = "does not apply: background work runs as long as the trial";
             return Err(section.error(key, message));

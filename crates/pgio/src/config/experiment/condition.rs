@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 
 use super::key::{Key, Parsed, Texts, section};
 use super::keys as head_keys;
-use super::limits;
 use super::section::Section;
 use super::target::{SINGLE_TARGET, Target};
 use super::workload::WorkloadSpec;
+use super::{limits, part};
 use crate::config::keys::Key as WorkloadKey;
 use crate::config::kinds::Sessions;
 use crate::config::value::{ConfigError, nearest};
@@ -22,7 +22,6 @@ section! { keys, "[[condition]]",
     name: Parsed<String>("one line of text", label) or "required", "name of the condition in reports";
     target: Parsed<String>("a NAME of [targets], or an array of them", text) or "the only target",
         "server that the condition uses; several share one window: the condition is put in force on each, and rates are their sum";
-    sweep: Switch = true, "run the condition at every point of a sweep; false: only at the middle point";
 }
 
 /// Suffix of the A/A condition's name; the name of a condition must not end with it.
@@ -90,8 +89,8 @@ fn condition(
         name: name(section, &keys::name)?,
         target: on.next(),
         further_targets: on.collect(),
-        treatments: self::treatments(section, treatments, keys::SECTION.names)?,
-        everywhere: section.get(&keys::sweep)?,
+        treatments: self::treatments(section, treatments, &part::names(&keys::SECTION))?,
+        everywhere: true,
     })
 }
 

@@ -6,7 +6,7 @@
 //! are in [`crate::config::keys`]; each treatment defines its own keys.
 //!
 //! To add a key, add one line to its section and read it there; to add a section, add its record to
-//! `SECTIONS` of [`super`]. It may have types of value of its own: they implement [`Takes`].
+//! `SECTIONS` of [`super`], or to the [`super::part`] of a feature. It may have types of value of its own: they implement [`Takes`].
 
 use std::ops::{Deref, RangeInclusive};
 use std::time::Duration;
@@ -335,41 +335,41 @@ mod tests {
 
     /// A valid file for every section, or several: the section as header and lines, and what else the file needs.
     #[rustfmt::skip]
-    fn files() -> Vec<(SectionDef, &'static str, &'static str, &'static str)> {
+    fn files() -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
         let target = "[target]\ndsn = 'x'\n[workload]\nkind = 'commit'\n";
         let command = "[workload]\nkind = 'command'\nrun = 'work {seconds}'\n";
         let metrics = "kind = 'command'\nrun = 'x'\nmetric = [{ name = 'm', unit = 's', better = 'lower', regex = 'x' }]";
         let factor = "name = 'f'\nlow = {}\nhigh = { postgres = { a = 1 } }";
         [
-            (keys::SECTION, "[experiment]", "", ""),
-            (target::keys::SECTION, "[target]", "dsn = 'x'", ""),
-            (target::keys::SECTION, "[target]", "private = true", ""),
-            (private::keys::SECTION, "[[target.standbys]]", "name = 's'", "[target]\nprivate = true\n"),
-            (hosts::keys::SECTION, "[hosts.h]", "ssh = 'x'", ""),
-            (condition::keys::SECTION, "[[condition]]", "name = 'b'", ""),
-            (factor::keys::SECTION, "[[factor]]", factor, "[[factor]]\nname = 'g'\nsetting = [1, 2]\n"),
-            (axis::keys::SECTION, "[[axis]]", "name = 'd'\nvalues = [1, 2]\npostgres = { a = '{d}' }", ""),
-            (workload::keys::SECTION, "[workload]", "kind = 'commit'", ""),
-            (background::keys::SECTION, "[[background]]", "target = 'target'\nconditions = ['a']", target),
-            (command::keys::SECTION, "[workload]", metrics, ""),
-            (limits::keys::SECTION, "[[workload.metric]]", "name = 'm'\nunit = 's'\nbetter = 'lower'\nregex = 'x'", command),
-            (limits::keys::SECTION, "[[workload.metric]]", "name = 'm'\nunit = 's'\nbetter = 'lower'\njson = '/x'", command),
+            (keys::SECTION.title, "[experiment]", "", ""),
+            (target::keys::SECTION.title, "[target]", "dsn = 'x'", ""),
+            (target::keys::SECTION.title, "[target]", "private = true", ""),
+            (private::keys::SECTION.title, "[[target.standbys]]", "name = 's'", "[target]\nprivate = true\n"),
+            (hosts::keys::SECTION.title, "[hosts.h]", "ssh = 'x'", ""),
+            (condition::keys::SECTION.title, "[[condition]]", "name = 'b'", ""),
+            (factor::keys::SECTION.title, "[[factor]]", factor, "[[factor]]\nname = 'g'\nsetting = [1, 2]\n"),
+            ("[[axis]]", "[[axis]]", "name = 'd'\nvalues = [1, 2]\npostgres = { a = '{d}' }", ""),
+            (workload::keys::SECTION.title, "[workload]", "kind = 'commit'", ""),
+            (background::keys::SECTION.title, "[[background]]", "target = 'target'\nconditions = ['a']", target),
+            (command::keys::SECTION.title, "[workload]", metrics, ""),
+            (limits::keys::SECTION.title, "[[workload.metric]]", "name = 'm'\nunit = 's'\nbetter = 'lower'\nregex = 'x'", command),
+            (limits::keys::SECTION.title, "[[workload.metric]]", "name = 'm'\nunit = 's'\nbetter = 'lower'\njson = '/x'", command),
         ]
         .into_iter()
-        .chain(feature::sections().map(|own| (own.keys, own.keys.title, "", "")))
+        .chain(feature::sections().map(|own| (own.keys.title, own.keys.title, "", "")))
         .collect()
     }
 
     /// Returns the file with another line in the section, which replaces the section's own line of that key.
     fn with(
-        (section, header, lines, rest): &(SectionDef, &str, &str, &str),
+        (title, header, lines, rest): &(&str, &str, &str, &str),
         key: &str,
         line: &str,
     ) -> String {
         let own = lines.lines().filter(|line| line.split(' ').next() != Some(key));
         let own = own.collect::<Vec<_>>().join("\n");
         // Factors take the place of conditions.
-        let conditions = if section.title == "[[factor]]" { "" } else { CONDITION };
+        let conditions = if *title == "[[factor]]" { "" } else { CONDITION };
         format!("{rest}{conditions}{header}\n{own}\n{line}\n")
     }
 
@@ -377,9 +377,9 @@ mod tests {
     /// and names the key.
     #[test]
     fn every_section_reads_its_keys_and_refuses_others() {
-        for section in sections() {
+        for section in part::documented() {
             let files = files();
-            let files = files.iter().filter(|file| file.0.title == section.title);
+            let files = files.iter().filter(|file| file.0 == section.title);
             let refused = |key: &str| -> Vec<ConfigError> {
                 let text = |file| with(file, key, &format!("{key} = 1979-05-27T07:32:00Z"));
                 let parsed = |text: String| parse(&text, "x.toml", "x", TREATMENTS, CHECKS);
@@ -388,7 +388,7 @@ mod tests {
             };
             assert!(files.clone().count() > 0, "{}", section.title);
             files.clone().for_each(|file| drop(read(&with(file, "", ""))));
-            for key in (section.keys)() {
+            for key in section.keys {
                 let place = format!("{} {}", section.title, key.name);
                 assert!(!key.help.contains('\n') && !key.help.ends_with('.'), "{place}");
                 assert!(!key.value.is_empty() && !key.default.is_empty(), "{place}");

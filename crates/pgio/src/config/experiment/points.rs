@@ -1,18 +1,54 @@
-//! Sweeps: the points of a workload's axes, and what runs at each.
+//! The points of a workload's axes, and what runs at each. Without axes there is one.
 //!
-//! A point has one value of every axis. The primary metric is judged at the middle point; a sweep
-//! varies one axis at a time from there, or a grid runs every combination. A cell is a condition at a
+//! A point has one value of every axis. The primary metric is judged at the middle point; one axis at a time is varied
+//! from there, or a grid has every combination. Features bring the axes ([`super::part`]). A cell is a condition at a
 //! point, and each block contains every cell once. [`super::size`] computes the size of a sweep.
 
-use super::axis::{AxisSpec, AxisValueSpec, fill, merge};
-use super::condition::{self, Condition, TreatmentSpec};
-use super::section::Section;
+use super::condition::{Condition, TreatmentSpec};
 use super::workload::WorkloadSpec;
-use super::{Experiment, limits};
 use crate::config::keys::Layer;
-use crate::config::value::ConfigError;
 
 use pgio_results::points::Combination;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct AxisSpec {
+    pub name: String,
+    pub unit: Option<String>,
+    /// At least two values, in the order of the file.
+    pub values: Vec<AxisValueSpec>,
+    /// Index of the middle value.
+    pub middle: usize,
+    /// Treatments for every condition, with a placeholder for the value; empty for an axis of the
+    /// workload.
+    pub templates: Vec<TreatmentSpec>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct AxisValueSpec {
+    pub value: toml::Value,
+    /// The value as a number (seconds for durations, bytes for sizes); absent for text.
+    pub at: Option<f64>,
+    /// The key that the value sets, for an axis of the workload.
+    pub layer: Layer,
+}
+
+impl AxisSpec {
+    /// Returns whether the axis varies the workload; otherwise it varies the environment.
+    pub fn varies_workload(&self) -> bool {
+        self.values.iter().any(|v| v.layer != Layer::default())
+    }
+
+    pub(crate) fn placeholder(&self) -> String {
+        format!("{{{}}}", self.name)
+    }
+}
+
+impl AxisValueSpec {
+    /// Returns the value as written in a file, without quotes.
+    pub fn text(&self) -> String {
+        value_text(&self.value)
+    }
+}
 
 /// A point: the index of a value for every axis of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,25 +139,34 @@ impl WorkloadSpec {
     }
 }
 
-/// Refuses `sweep` in a condition if there is no sweep, and `sweep = false` for the baseline.
-pub(super) fn check_conditions(
-    root: &Section<'_>,
-    experiment: &Experiment,
-) -> Result<(), ConfigError> {
-    let swept = experiment.workloads.iter().any(|w| !w.axes.is_empty());
-    for section in root.sections_within("condition", limits::CONDITIONS)? {
-        if section.has(&condition::keys::sweep) && !swept {
-            let message = "requires an axis; write a list in [workload], or [[axis]]";
-            return Err(section.error(&condition::keys::sweep, message));
-        }
-        let is_baseline =
-            section.read(&condition::keys::name)?.as_ref() == Some(&experiment.baseline);
-        if !section.get(&condition::keys::sweep)? && is_baseline {
-            let message = "cannot be false for the baseline, because the others are compared with it at every point";
-            return Err(section.error(&condition::keys::sweep, message));
-        }
+pub(crate) fn value_text(value: &toml::Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Merges a table into another; returns false if either is not a table or if both have a key.
+pub(crate) fn merge(own: &mut toml::Value, other: &toml::Value) -> bool {
+    let (Some(own), Some(other)) = (own.as_table_mut(), other.as_table()) else { return false };
+    if other.keys().any(|key| own.contains_key(key)) {
+        return false;
     }
-    Ok(())
+    own.extend(other.iter().map(|(key, value)| (key.clone(), value.clone())));
+    true
+}
+
+/// Replaces the placeholder in every string.
+fn fill(body: &mut toml::Value, placeholder: &str, value: &str) {
+    match body {
+        toml::Value::String(text) if text.contains(placeholder) => {
+            *text = text.replace(placeholder, value);
+        }
+        toml::Value::Array(items) => {
+            items.iter_mut().for_each(|item| fill(item, placeholder, value));
+        }
+        toml::Value::Table(table) => {
+            table.iter_mut().for_each(|(_, inner)| fill(inner, placeholder, value));
+        }
+        _ => {}
+    }
 }
 
 #[cfg(test)]
@@ -131,169 +176,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::experiment::{Experiment, parse};
-
-    fn parsed(text: &str) -> Result<Experiment, ConfigError> {
-        parse(text, "x.toml", "x", &["postgres", "link", "command"], &[])
-    }
-
-    /// Parses a file with these lines of the workload, further lines, and two conditions.
-    fn read(workload: &str, rest: &str) -> Result<Experiment, ConfigError> {
-        parsed(&format!(
-            "[workload]\nkind = 'commit'\n{workload}\n{rest}\n[[condition]]\nname = 'a'\n\
-         [[condition]]\nname = 'b'\npostgres = {{ synchronous_commit = 'off' }}\n"
-        ))
-    }
-
-    fn error(workload: &str, rest: &str) -> String {
-        read(workload, rest).unwrap_err().to_string()
-    }
-
-    const DELAY: &str = "[[axis]]\nname = 'delay'\nunit = 'ms'\nvalues = [0, 1, 5]\nmiddle = 1\n\
-                     link = { relay = true, delay = '{delay}ms' }";
-
-    /// Returns the values of each point as text.
-    fn points(e: &Experiment, kind: Combination) -> Vec<String> {
-        let workload = &e.workloads[0];
-        let text = |point: &PointSpec| {
-            let values: Vec<String> = workload.at(point).map(|(_, v)| v.text()).collect();
-            values.join(" ")
-        };
-        workload.points(kind).iter().map(text).collect()
-    }
-
-    #[test]
-    fn the_middle_of_a_list_is_its_first_value_unless_set() {
-        let e = read("sessions = [1, 4]\nrows_per_transaction = [10, 100]", "").unwrap();
-        assert_eq!(points(&e, Combination::OneAtATime), ["1 10", "4 10", "1 100"]);
-        assert_eq!(points(&e, Combination::Grid), ["1 10", "1 100", "4 10", "4 100"]);
-        assert_eq!(e.workloads[0].layer.sessions, Some(1));
-        let lists =
-            "sessions = [1, 4]\nrows_per_transaction = [10, 100]\nmiddle = { sessions = 4 }";
-        let e = read(lists, "").unwrap();
-        assert_eq!(points(&e, Combination::OneAtATime), ["4 10", "1 10", "4 100"]);
-        let workload = &e.workloads[0];
-        assert_eq!(workload.layer.sessions, Some(4));
-        let last = workload.points(e.combination).pop().unwrap();
-        let layer = workload.layer_at(&last);
-        assert_eq!((layer.sessions, layer.rows_per_transaction), (Some(4), Some(100)));
-        assert_eq!(layer.warmup, workload.layer.warmup, "other keys stay");
-    }
-
-    #[test]
-    fn axis_treatments_apply_to_every_condition() {
-        let e = read("sessions = [1, 4]", DELAY).unwrap();
-        assert_eq!(points(&e, Combination::OneAtATime), ["1 1", "4 1", "1 0", "1 5"]);
-        let workload = &e.workloads[0];
-        let axes: Vec<bool> = workload.axes.iter().map(AxisSpec::varies_workload).collect();
-        assert_eq!(axes, [true, false]);
-        let five = &workload.points(e.combination)[3];
-        for condition in &e.conditions {
-            let specs = workload.treatments_at(condition, five);
-            let link = specs.iter().find(|s| s.kind == "link").unwrap();
-            assert_eq!(link.body["delay"].as_str(), Some("5ms"));
-            assert_eq!(specs.len(), condition.treatments.len() + 1);
-        }
-    }
-
-    #[test]
-    fn axes_may_have_strings_merge_tables_and_fill_conditions() {
-        let e = read(
-            "",
-            "[[axis]]\nname = 'fsync'\nvalues = ['on', 'off']\npostgres = { fsync = '{fsync}' }\n\
-         [[axis]]\nname = 'amount'\nvalues = [1, 2]\n\
-         [[condition]]\nname = 'c'\ncommand = { apply = 'x {amount} {fsync}' }",
-        );
-        let e = e.unwrap();
-        let workload = &e.workloads[0];
-        let off = &workload.points(e.combination)[1];
-        let specs = |name: &str| {
-            let condition = e.conditions.iter().find(|c| c.name == name).unwrap();
-            workload.treatments_at(condition, off)
-        };
-        let joined = specs("b");
-        assert_eq!(joined.len(), 1);
-        assert_eq!(joined[0].body["fsync"].as_str(), Some("off"));
-        assert_eq!(joined[0].body["synchronous_commit"].as_str(), Some("off"));
-        assert_eq!(specs("c")[0].body["apply"].as_str(), Some("x 1 off"));
-    }
-
-    #[test]
-    fn conditions_may_be_excluded_from_the_sweep() {
-        let text = |name: &str| {
-            format!(
-                "[workload]\nkind = 'commit'\nsessions = [1, 4]\n[[condition]]\nname = 'a'\n\
-                 [[condition]]\nname = '{name}'\nsweep = false\n[experiment]\nbaseline = 'b'\n"
-            )
-        };
-        assert_eq!(
-            parsed(&text("b")).unwrap_err().message,
-            "cannot be false for the baseline, because the others are compared with it at every point"
-        );
-        let e = parsed(&text("b").replace("baseline = 'b'", "")).unwrap();
-        assert_eq!(e.size_of(&e.workloads[0]).cells, 3);
-    }
-
-    #[test]
-    fn errors_name_line_and_key() {
-        let refused = |found: String, expected: &str| {
-            assert!(
-                found.starts_with(&format!("x.toml:{expected}")),
-                "{found}\nis not\n{expected}"
-            );
-        };
-        for (workload, expected) in cases! {
-            "sessions = []" => "3: workload.sessions: has fewer than two values";
-            "sessions = [4]" => "3: workload.sessions: has fewer than two values";
-            "sessions = [4, 1, 4]" => "3: workload.sessions: contains `4` twice";
-            "sessions = [4, 0]" => "3: workload.sessions: must be a whole number from";
-            "sessions = [4, '8']" => "3: workload.sessions: must be a list of type";
-            "run_time = ['1s', '2s']" => "3: workload.run_time: cannot be a list, because all trials";
-            "sessions = [1, 4]\nmiddle = { sessions = 2 }"
-                => "4: workload.middle.sessions: must be one of 1, 4, not `2`";
-            "sessions = [1, 4]\nmiddle = { payload = 2 }"
-                => "4: workload.middle.payload: is not a list of this workload; valid names: sessions";
-            "middle = { sessions = 2 }"
-                => "3: workload.middle.sessions: is not a list of this workload; no key of this";
-        } {
-            refused(error(workload, ""), expected);
-        }
-        for (slob, expected) in [
-            ("scale = ['8M', '16M']", "2: workload.scale: cannot be a list, because each value"),
-            ("num_schemas = [1, 2]", "2: workload.num_schemas: cannot be a list, because each"),
-            (
-                "access = ['index', 'bitmap']",
-                "2: workload.access: cannot be a list, because only whole",
-            ),
-        ] {
-            let text = format!("[workload]\n{slob}\n[[condition]]\nname = 'a'\n");
-            refused(parsed(&text).unwrap_err().to_string(), expected);
-        }
-        for (axis, expected) in cases! {
-            "values = [1, 2]" => "4: axis: has no name";
-            "name = 'd'" => "4: axis: has no values";
-            "name = 'sessions'\nvalues = [1, 2]" => "5: axis.name: `sessions` is a workload key";
-            "name = 'a b'\nvalues = [1, 2]" => "5: axis.name: must be a word";
-            "name = 'd'\nvalues = [1, 'x']" => "6: axis.values: must be all numbers or all strings";
-            "name = 'd'\nvalues = [1, 2]\nmiddle = 3" => "7: axis.middle: must be one of 1, 2, not `3`";
-            "name = 'd'\nvalues = [1, 2]\nlink = { delay = '1ms' }"
-                => "4: axis: has no effect; add a treatment that contains {d}";
-            "name = 'd'\nvalues = [1, 2]\nlnik = { delay = '{d}ms' }"
-                => "7: axis.lnik: is an unknown key; the nearest valid one is `link`";
-            "name = 'd'\nvalues = [1, 2]\npostgres = { synchronous_commit = '{d}' }"
-                => "7: axis.postgres: conflicts with `postgres` in line 12, which also applies to condition `b`";
-        } {
-            refused(error("", &format!("[[axis]]\n{axis}")), expected);
-        }
-        let several = "[workload]\nkind = 'commit'\n[[condition]]\nname = 'a'\n\
-                   link = [{ interface = 'a' }, { interface = 'b' }]\n\
-                   [[axis]]\nname = 'n'\nvalues = [1, 2]\nlink = { delay = '{n}ms' }";
-        let several = parsed(several).unwrap_err().to_string();
-        assert!(several.contains("condition `a` has several treatments `link`"), "{several}");
-        assert!(several.contains("write {n} there instead"), "{several}");
-        let twice = error("", &format!("{DELAY}\n{DELAY}"));
-        assert!(twice.contains("`delay` is the name of two axes"), "{twice}");
-    }
+    use crate::config::experiment::tests::read;
 
     proptest! {
         #[test]
@@ -313,7 +196,7 @@ mod tests {
                 middle: middle % length,
                 templates: Vec::new(),
             };
-            let mut workload = read("", "").unwrap().workloads.remove(0);
+            let mut workload = read("[[condition]]\nname = 'a'\n").workloads.remove(0);
             workload.axes = lengths.iter().zip(&middles).enumerate().map(axis).collect();
             let set = |kind| -> (usize, BTreeSet<Vec<usize>>) {
                 let points = workload.points(kind);

@@ -6,24 +6,22 @@
 
 use std::time::Duration;
 
-use super::axis::{self, AxisSpec};
 use super::condition::Condition;
 use super::key::section;
+use super::points::AxisSpec;
 use super::rules::{self, Reset};
 use super::section::Section;
-use super::{command, limits};
+use super::{command, limits, part};
 use crate::config::command::CommandSpec;
 use crate::config::keys::{self as work_keys, Key as WorkKey, Layer, Use, names};
 use crate::config::kinds::{SLOB, WorkloadKind};
 use crate::config::value::{self, ConfigError, nearest};
 
 section! { keys, "[workload], [[workload]]",
-    "The workload. It also takes the keys of its kind (table Keys above); a key with a list of values is an axis of a sweep.";
+    "The workload. It also takes the keys of its kind (table Keys above).";
     kind: Parsed<WorkloadKind>("one of the workloads listed below", kind_named) or "slob", "kind of workload";
     name: Parsed<String>("the name of a directory, at most 64 characters", file_name) or "the kind", "name of the workload in reports; must be unique in the file";
     conditions: Texts("an array of condition names") or "all", "conditions that run this workload";
-    middle: Raw("a table such as { sessions = 4 }") or "the first values",
-        "value of each axis while other axes are varied";
     reset: OneOf<Reset>(Reset::OF_WORKLOAD) or "as in [experiment]",
         "what is made equal before each trial of this workload";
 }
@@ -60,7 +58,7 @@ fn takes(kind: WorkloadKind, key: &WorkKey) -> bool {
 /// Keys of the section that are not workload keys.
 fn own_keys(kind: WorkloadKind) -> Vec<&'static str> {
     let program = if kind.def().program { command::keys::SECTION.names } else { &[] };
-    [keys::SECTION.names, program].concat()
+    [part::names(&keys::SECTION).as_slice(), program].concat()
 }
 
 pub(super) fn parse(
@@ -143,13 +141,13 @@ pub(super) fn workload(
 ) -> Result<WorkloadSpec, ConfigError> {
     let kind = section.read(&keys::kind)?.unwrap_or(SLOB);
     let mut layer = Layer::default();
-    let mut axes = Vec::new();
+    let (read_lists, mut lists) = (part::lists(), Vec::new());
     let own_keys = [own_keys(kind).as_slice(), more].concat();
     for name in section.keys() {
         match WorkKey::named(name) {
             _ if own_keys.contains(&name) => {}
-            Some(key) if takes(kind, key) && section.is_list(name) => {
-                axes.push(axis::parse_key(section, key)?);
+            Some(key) if takes(kind, key) && read_lists.is_some() && section.is_list(name) => {
+                lists.push(key);
             }
             Some(key) if takes(kind, key) => section.set(key, &mut layer)?,
             Some(key) => return Err(section.error(name, misplaced(key, kind))),
@@ -170,7 +168,7 @@ pub(super) fn workload(
             return Err(section.error(key, "conflicts with run_time; keep only one of them"));
         }
     }
-    axis::set_middle(section, &mut axes)?;
+    let axes = read_lists.map(|read| read(section, &lists)).transpose()?.unwrap_or_default();
     let middle = axes.iter().map(|axis| axis.values[axis.middle].layer.clone());
     let layer = middle.fold(layer, |layer, value| value.over(layer));
     let command = kind.def().program.then(|| command::parse(section)).transpose()?;
