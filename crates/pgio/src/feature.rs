@@ -18,8 +18,8 @@ use pgio_verdict::history::Run;
 
 use crate::cli::exit::{Failure, Outcome};
 use crate::cli::report;
+use crate::config::experiment::Experiment;
 use crate::config::experiment::part::FilePart;
-use crate::config::experiment::{Experiment, FileSection};
 use crate::experiment::application::{Job, WorkloadCode};
 use crate::experiment::event::Event;
 use crate::experiment::generators::Generators;
@@ -52,8 +52,6 @@ pub struct Feature {
     /// Example experiments: the name without extension, and the text.
     pub examples: &'static [(&'static str, &'static str)],
     pub commands: &'static [Subcommand],
-    /// Sections of the experiment file that it reads.
-    pub sections: &'static [FileSection],
     /// How it has other processes generate the load.
     pub generators: &'static [GeneratorKind],
     /// What of it watches an experiment that a command runs.
@@ -177,7 +175,6 @@ impl Feature {
         claims: &[],
         examples: &[],
         commands: &[],
-        sections: &[],
         generators: &[],
         watches: &[],
         formats: &[],
@@ -238,10 +235,6 @@ pub fn findings() -> Vec<Find> {
 
 pub fn commands() -> impl Iterator<Item = &'static Subcommand> {
     all().iter().flat_map(|feature| feature.commands)
-}
-
-pub fn sections() -> impl Iterator<Item = &'static FileSection> {
-    all().iter().flat_map(|feature| feature.sections)
 }
 
 pub fn generators() -> impl Iterator<Item = &'static GeneratorKind> {

@@ -48,6 +48,7 @@ mod tests {
 
     /// Changes of each kind of treatment are read back from a manifest as they were declared.
     #[test]
+    #[cfg(not(feature = "dummy"))]
     fn what_a_treatment_changes_reaches_the_analysis() {
         let bodies = [
             ("drbd", "{ resource = 'r0', protocol = 'A', secondary = 'db2', al-extents = 67 }"),

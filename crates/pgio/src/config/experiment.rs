@@ -33,7 +33,6 @@ use toml::de::DeTable;
 use self::key::{SectionDef, section};
 use self::section::{Document, Section};
 use super::value::{ConfigError, nearest};
-use crate::feature;
 
 pub use super::kinds::WorkloadKind;
 pub use background::BackgroundSpec;
@@ -110,39 +109,10 @@ section! { keys, "[experiment]",
     tolerate: Texts("an array of check ids"),
         "checks that shall warn instead of making a trial invalid; valid ids are those of the table Checks below that can do so";
     cells_limit: Whole<u64>(1..=limits::CELLS) or "200; 64 for a design",
-        "maximum number of cells of a sweep or of a design; setting it also allows a sweep of more than 8 h";
+        "maximum number of cells that lists of values or a design make; setting it also allows lists that take more than 8 h";
     // A fraction measures each factor with all trials and still shows which act together.
     design: OneOf<DesignKind>(DesignKind::ALL) = DesignKind::Fractional,
         "which combinations of the factors' levels become conditions: a fraction of resolution IV, all of them, or each factor high alone";
-}
-
-/// A section that a feature reads by itself.
-#[derive(Debug)]
-pub struct FileSection {
-    /// The title in the file.
-    pub title: &'static str,
-    pub keys: SectionDef,
-    /// Refuses what cannot be read.
-    pub(crate) check: fn(&Section<'_>) -> Result<(), ConfigError>,
-    /// Paths of values that may hold a secret.
-    pub hidden: &'static [&'static str],
-}
-
-/// Reads a feature's section of a file that was parsed before; none: it has no such section.
-pub(crate) fn own_section<T>(
-    text: &str,
-    title: &str,
-    read: fn(&Section<'_>) -> Result<T, ConfigError>,
-) -> Option<T> {
-    let document = Document { file: "", text };
-    let parsed = document.parse().ok()?;
-    let section = Section::root(&document, parsed.get_ref()).section(title).ok()??;
-    read(&section).ok()
-}
-
-/// Returns all sections, in the order of the documentation.
-pub fn sections() -> impl Iterator<Item = &'static SectionDef> {
-    SECTIONS.iter().chain(feature::sections().map(|own| &own.keys))
 }
 
 const TITLES: &[&str] =
@@ -161,20 +131,8 @@ pub fn parse(
     let document = Document { file, text };
     let parsed = document.parse()?;
     let root = Section::root(&document, parsed.get_ref());
-    let own: Vec<&FileSection> = feature::sections().collect();
-    let titles: Vec<&str> = TITLES
-        .iter()
-        .copied()
-        .chain(own.iter().map(|own| own.title))
-        .chain(part::titles())
-        .collect();
+    let titles: Vec<&str> = TITLES.iter().copied().chain(part::titles()).collect();
     root.refuse_unknown_keys(&titles)?;
-    for own in own {
-        if let Some(section) = root.section(own.title)? {
-            section.refuse_keys_outside(&own.keys)?;
-            (own.check)(&section)?;
-        }
-    }
 
     let hosts = hosts::parse(&root)?;
     let targets = target::parse(&root, &hosts)?;

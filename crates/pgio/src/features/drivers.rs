@@ -27,7 +27,7 @@ use self::roster::{DriverCounts, Drivers};
 use self::spec::{DriverEngine, DriverSpec, Spread, parse_engine};
 use crate::cli::exit::{Failure, USAGE};
 use crate::cli::output;
-use crate::config::experiment::FileSection;
+use crate::config::experiment::part::FilePart;
 use crate::experiment::application::Job;
 use crate::experiment::generators::Generators;
 use crate::experiment::target::Target;
@@ -40,12 +40,15 @@ use pgio_results::thresholds::Share;
 
 pub(crate) static FEATURE: Feature = Feature {
     name: "drivers",
-    sections: &[FileSection {
-        title: NAME,
-        keys: spec::keys::SECTION,
-        check: |section| spec::read(section).map(drop),
+    file: Some(&FilePart {
+        sections: &[spec::keys::SECTION],
+        lists: None,
+        complete: |file, _| match file.root.section(NAME)? {
+            Some(section) => spec::read(&section).map(drop),
+            None => Ok(()),
+        },
         hidden: &["drivers.engine"],
-    }],
+    }),
     generators: &[GeneratorKind { fact: NAME, lost: LOST, define, read }],
     checks,
     commands: &[command::COMMAND],

@@ -199,6 +199,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(not(feature = "dummy"))]
     fn steps_of_a_journal_are_read_and_written_unchanged() {
         for record in records() {
             let step = read_step(&record).unwrap_or_else(|e| panic!("{e}: {record:?}"));

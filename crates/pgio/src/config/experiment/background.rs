@@ -253,6 +253,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "sweep")]
     fn errors_name_the_line_and_the_remedy() {
         const WHERE: &str = "target = 'n1'\nconditions = ['noisy']\n";
         for (lines, expected) in cases! {

@@ -230,6 +230,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "sweep")]
     fn factors_exclude_what_belongs_to_conditions() {
         let with = |head: &str| error(&format!("[experiment]\n{head}\n{}", settings(7)));
         for (head, expected) in cases! {

@@ -340,7 +340,7 @@ mod tests {
         let command = "[workload]\nkind = 'command'\nrun = 'work {seconds}'\n";
         let metrics = "kind = 'command'\nrun = 'x'\nmetric = [{ name = 'm', unit = 's', better = 'lower', regex = 'x' }]";
         let factor = "name = 'f'\nlow = {}\nhigh = { postgres = { a = 1 } }";
-        [
+        vec![
             (keys::SECTION.title, "[experiment]", "", ""),
             (target::keys::SECTION.title, "[target]", "dsn = 'x'", ""),
             (target::keys::SECTION.title, "[target]", "private = true", ""),
@@ -348,6 +348,7 @@ mod tests {
             (hosts::keys::SECTION.title, "[hosts.h]", "ssh = 'x'", ""),
             (condition::keys::SECTION.title, "[[condition]]", "name = 'b'", ""),
             (factor::keys::SECTION.title, "[[factor]]", factor, "[[factor]]\nname = 'g'\nsetting = [1, 2]\n"),
+            ("[drivers]", "[drivers]", "", ""),
             ("[[axis]]", "[[axis]]", "name = 'd'\nvalues = [1, 2]\npostgres = { a = '{d}' }", ""),
             (workload::keys::SECTION.title, "[workload]", "kind = 'commit'", ""),
             (background::keys::SECTION.title, "[[background]]", "target = 'target'\nconditions = ['a']", target),
@@ -355,9 +356,6 @@ mod tests {
             (limits::keys::SECTION.title, "[[workload.metric]]", "name = 'm'\nunit = 's'\nbetter = 'lower'\nregex = 'x'", command),
             (limits::keys::SECTION.title, "[[workload.metric]]", "name = 'm'\nunit = 's'\nbetter = 'lower'\njson = '/x'", command),
         ]
-        .into_iter()
-        .chain(feature::sections().map(|own| (own.keys.title, own.keys.title, "", "")))
-        .collect()
     }
 
     /// Returns the file with another line in the section, which replaces the section's own line of that key.

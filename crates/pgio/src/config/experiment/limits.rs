@@ -214,6 +214,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "sweep")]
     fn values_above_the_limits_are_refused_with_their_line() {
         let head = |keys: &str| format!("[experiment]\n{keys}\n{TWO}");
         refused(&head("blocks = 20000000"), &["f.toml:2", "blocks", "from 1 to 10000"]);
@@ -245,6 +246,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "sweep")]
     fn products_of_small_numbers_are_limited() {
         let head = "[experiment]\nblocks = 10000\nsweep = \"grid\"\nduration = \"1s\"\ncells_limit = 10000\n";
         let lists = |n: usize| {

@@ -3,7 +3,7 @@
 use super::Experiment;
 use super::key::{SectionDef, SectionKey};
 use super::points::AxisSpec;
-use super::section::Section;
+use super::section::{Document, Section};
 use crate::config::keys::Key;
 use crate::config::value::ConfigError;
 
@@ -14,8 +14,10 @@ pub struct FilePart {
     pub(crate) sections: &'static [SectionDef],
     /// Reads the keys of a workload that have lists of values, as axes.
     pub(crate) lists: Option<ReadLists>,
-    /// Completes the experiment, once the core has read the file.
+    /// Completes the experiment, once the core has read the file, and refuses what the feature cannot read.
     pub(crate) complete: fn(&File<'_>, &mut Experiment) -> Result<(), ConfigError>,
+    /// Paths of values that may hold a secret.
+    pub(crate) hidden: &'static [&'static str],
 }
 
 type ReadLists = fn(&Section<'_>, &[&'static Key]) -> Result<Vec<AxisSpec>, ConfigError>;
@@ -27,6 +29,23 @@ pub(crate) struct File<'a> {
     pub(crate) head: &'a Section<'a>,
     /// The valid kinds of treatment.
     pub(crate) treatments: &'a [&'a str],
+}
+
+/// Reads a feature's section of a file that was parsed before; none: it has no such section.
+pub(crate) fn read_again<T>(
+    text: &str,
+    title: &str,
+    read: fn(&Section<'_>) -> Result<T, ConfigError>,
+) -> Option<T> {
+    let document = Document { file: "", text };
+    let parsed = document.parse().ok()?;
+    let section = Section::root(&document, parsed.get_ref()).section(title).ok()??;
+    read(&section).ok()
+}
+
+/// Whether the value at this path may hold a secret.
+pub(crate) fn is_hidden(path: &str) -> bool {
+    all().any(|part| part.hidden.contains(&path))
 }
 
 pub(super) fn all() -> impl Iterator<Item = &'static FilePart> {
@@ -70,7 +89,7 @@ pub struct SectionText {
 /// All sections: the core's with the keys that features add, then those of features.
 pub fn documented() -> Vec<SectionText> {
     let mut all: Vec<SectionText> = Vec::new();
-    for section in super::sections().chain(sections()) {
+    for section in super::SECTIONS.iter().chain(sections()) {
         let keys = (section.keys)();
         match all.iter_mut().find(|known| known.title == section.title) {
             Some(known) => {

@@ -375,6 +375,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "sweep")]
     fn each_workload_runs_a_condition_that_is_judged() {
         let file = |judge: &str, more: &str, workloads: &str| {
             let text = format!(

@@ -264,6 +264,7 @@ mod tests {
     use crate::config::experiment::{Reset, WorkloadKind, parse};
 
     #[test]
+    #[cfg(feature = "sweep")]
     fn faulty_workloads_are_refused_with_line_and_key() {
         let names: Vec<&str> = WorkloadKind::all().map(WorkloadKind::name).collect();
         assert_eq!(

@@ -141,6 +141,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "sweep")]
     fn points_of_the_work_have_a_layer_each_and_the_twin_is_at_the_middle_only() {
         let job = job(&format!("{COMMITS}sessions = [1, 4]\n"));
         let (spec, cells) = first(&job);
@@ -163,6 +164,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "sweep")]
     fn points_of_conditions_share_the_work_and_store_what_they_change() {
         let axis = "[[axis]]\nname = 'delay'\nunit = 'µs'\nvalues = [0, 50]\n\
                     postgres = { commit_delay = '{delay}' }\n";

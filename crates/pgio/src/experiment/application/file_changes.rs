@@ -8,8 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::ResumeError;
-use crate::config::experiment::Experiment;
-use crate::feature;
+use crate::config::experiment::{Experiment, part};
 use crate::pg::values::may_hold_secret;
 use pgio_connect::{self, Env};
 use pgio_results::store::Manifest;
@@ -57,7 +56,7 @@ fn is_hidden(path: &str) -> bool {
     let mut parts = path.split('.').map(|part| part.split('[').next().unwrap_or(part));
     let last = path.rsplit('.').next().unwrap_or(path);
     parts.any(|part| COMMANDS.contains(&part))
-        || feature::sections().any(|own| own.hidden.contains(&path))
+        || part::is_hidden(path)
         || (last != "dsn" && may_hold_secret(last))
 }
 

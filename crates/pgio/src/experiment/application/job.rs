@@ -115,7 +115,7 @@ impl Job {
         title: &str,
         read: fn(&Section<'_>) -> Result<T, ConfigError>,
     ) -> Option<T> {
-        experiment::own_section(&self.text, title, read)
+        experiment::part::read_again(&self.text, title, read)
     }
 
     /// Refuses, before a server is started, other processes that cannot generate the load.
@@ -345,6 +345,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "sweep")]
     fn a_metric_must_exist_and_a_program_may_not_take_its_name() {
         let error = try_job(&COMMITS.replace("seed = 7", "primary = 'speed'")).unwrap_err();
         let text = error.to_string();

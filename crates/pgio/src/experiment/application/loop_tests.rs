@@ -72,6 +72,7 @@ fn assert_paired(run: &Scripted) {
 
 /// Cut between two trials, and inside each window, with a torn record at the end.
 #[test]
+#[cfg(feature = "sweep")]
 fn a_run_continues_wherever_it_was_interrupted() {
     let plain = experiment(KEYS, "", &CONDITIONS);
     let with_burn_in = plain.replace("burn_in = false", "burn_in = true");
@@ -163,6 +164,7 @@ fn refusal(run: &mut Scripted, text: Option<&str>, larger: BlockLimits) -> RunEr
 }
 
 #[test]
+#[cfg(feature = "sweep")]
 fn differences_are_named_and_nothing_is_changed() {
     let text = experiment(KEYS, "sessions = 1", &CONDITIONS);
     let mut run = interrupted(&text);
@@ -621,6 +623,7 @@ fn an_experiment_that_others_may_write_is_not_resumed() {
 }
 
 #[test]
+#[cfg(feature = "sweep")]
 fn every_block_has_every_cell_of_a_sweep_in_its_own_order() {
     let lists = "sessions = [1, 2, 8]\nrows_per_transaction = [1, 5]\nmiddle = { sessions = 2 }";
     let mut run = Scripted::new();

@@ -237,6 +237,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "sweep")]
     fn the_manifest_of_a_sweep_lists_each_condition_once() {
         let m = manifest_of(&format!("{COMMITS}sessions = [1, 4, 16]\n"));
         assert_eq!(m.conditions.len(), 3);

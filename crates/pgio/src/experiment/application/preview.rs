@@ -234,6 +234,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "sweep")]
     fn a_condition_without_treatments_changes_nothing_and_a_sweep_is_shown_once() {
         let plain = "sessions = [1, 4]\n[[condition]]\nname = 'as it is'\n";
         let job = job(&format!("{COMMITS}{plain}"));

@@ -141,6 +141,7 @@ fn without_observations_no_check_is_made() {
 }
 
 #[test]
+#[cfg(feature = "mail")]
 fn foreign_load_is_judged() {
     only(
         &after(|_, t| db(t).foreign_cores = Some(1.0)),
@@ -184,6 +185,7 @@ fn foreign_load_is_judged() {
 }
 
 #[test]
+#[cfg(feature = "mail")]
 fn the_load_of_pgio_is_judged() {
     let busy = |t: &mut Telemetry, client| {
         t.driver_cpu_seconds = Some(9.5);

@@ -28,6 +28,7 @@ pub(super) static PART: FilePart = FilePart {
     ],
     lists: Some(lists),
     complete,
+    hidden: &[],
 };
 
 section! { keys, "[[axis]]",
