@@ -68,9 +68,14 @@ pub struct Feature {
     /// The schema of an object with their fields.
     #[cfg(feature = "schema")]
     pub schema: fn() -> Option<schemars::Schema>,
+    /// Programs that it uses on this machine.
+    pub programs: &'static [Program],
     /// What a command of it holds on this machine beyond its end.
     pub held: fn() -> Option<Held>,
 }
+
+/// A program, its purpose and the package that has it.
+pub type Program = (&'static str, &'static str, &'static str);
 
 /// A subcommand of `pgio`.
 #[derive(Debug)]
@@ -184,6 +189,7 @@ impl Feature {
         findings: &[],
         #[cfg(feature = "schema")]
         schema: || None,
+        programs: &[],
         held: || None,
     };
 }
@@ -231,6 +237,10 @@ pub fn claims() -> impl Iterator<Item = &'static Claim> {
 
 pub fn findings() -> Vec<Find> {
     all().iter().flat_map(|feature| feature.findings).copied().collect()
+}
+
+pub fn programs() -> impl Iterator<Item = &'static Program> {
+    all().iter().flat_map(|feature| feature.programs)
 }
 
 pub fn commands() -> impl Iterator<Item = &'static Subcommand> {

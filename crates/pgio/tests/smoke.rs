@@ -4,6 +4,8 @@
 //! programs, and name what they leave out. What must hold in every detail is tested on real servers in `tests/`.
 
 #![allow(clippy::unwrap_used)]
+// A program without all features leaves some tests out.
+#![cfg_attr(not(feature = "all"), allow(dead_code, unused_imports))]
 
 use std::fs;
 

@@ -47,6 +47,7 @@ pub(crate) static FEATURE: Feature = Feature {
         prepare: |_, layer, place, _, _| Ok(Arc::new(prepare(layer, place)?)),
         part: Some(work::PART),
     }],
+    programs: &[("fio", "figures of the bare device", "fio")],
     examples: &[example!("device")],
     commands: &[command::COMMAND],
     ..Feature::NONE

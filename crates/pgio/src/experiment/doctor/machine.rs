@@ -13,6 +13,7 @@ use pgio_results::units::human;
 use super::Section;
 use crate::config::experiment::HostSpec;
 use crate::experiment::state;
+use crate::feature::{self, Program};
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::{self, Host, Hosts, LOCAL};
 use crate::pg::words;
@@ -175,14 +176,12 @@ fn check_clock(name: &str) -> Option<Check> {
 /// The record of a trial with its series takes some hundred kB.
 const MIN_FREE_BYTES: u64 = 1 << 30;
 
-/// Program, purpose, package.
-const PROGRAMS: &[(&str, &str, &str)] = &[
+const PROGRAMS: &[Program] = &[
     ("iostat", "iostat.out as the original writes it", "sysstat"),
     ("mpstat", "mpstat.out as the original writes it", "sysstat"),
     ("vmstat", "vmstat.out as the original writes it", "procps"),
     ("ssh", "remote hosts", "openssh-client"),
     ("ss", "round-trip times of standbys", "iproute2"),
-    ("fio", "figures of the bare device", "fio"),
 ];
 
 const JOURNAL_ID: &str = "journal";
@@ -240,10 +239,10 @@ fn check_free_space(dir: &Path) -> Option<Check> {
 
 fn check_programs(is_installed: impl Fn(&str) -> bool) -> Check {
     const ID: &str = "programs";
-    let missing: Vec<_> =
-        PROGRAMS.iter().filter(|(program, _, _)| !is_installed(program)).collect();
+    let all = || PROGRAMS.iter().chain(feature::programs());
+    let missing: Vec<_> = all().filter(|(program, _, _)| !is_installed(program)).collect();
     if missing.is_empty() {
-        let names: Vec<&str> = PROGRAMS.iter().map(|(program, _, _)| *program).collect();
+        let names: Vec<&str> = all().map(|(program, _, _)| *program).collect();
         return Check::ok(ID, format!("{} are installed", names.join(", ")));
     }
     let what: Vec<String> =
@@ -300,8 +299,8 @@ mod tests {
         assert_eq!(check_programs(|_| true).verdict, CheckVerdict::Ok);
         let check = check_programs(|program| program == "ssh" || program == "vmstat");
         assert_eq!(check.verdict, CheckVerdict::Warning);
-        assert!(check.message.contains("fio (figures of the bare device)"), "{}", check.message);
-        assert_eq!(check.remedy, "install sysstat, iproute2, fio");
+        assert!(check.message.contains("ss (round-trip times of standbys)"), "{}", check.message);
+        assert!(check.remedy.starts_with("install sysstat, iproute2"), "{}", check.remedy);
     }
 
     #[test]
