@@ -24,9 +24,10 @@ const BENCH: &str = "crates/pgio-bench/";
 /// Sets that are checked in one day beside the smallest.
 const A_DAY: usize = 3;
 
-/// Words that the core has for other things, such as the page cache, symbolic links and runs of an experiment: these
-/// features are named where the whole text is theirs, or a path.
-const ORDINARY: &[&str] = &["cache", "device", "link", "live", "memory", "runs", "shell", "store"];
+/// Words that the core has for other things, such as a thread in the background, the page cache, symbolic links and runs of
+/// an experiment: these features are named where the whole text is theirs, or a path.
+const ORDINARY: &[&str] =
+    &["background", "cache", "device", "link", "live", "memory", "runs", "shell", "store"];
 /// Crates that only one feature uses.
 const OWN_CRATES: &[(&str, &str)] =
     &[("drivers", "crates/pgio-link/"), ("mail", "crates/pgio-mail/")];

@@ -1,8 +1,8 @@
 //! The main loop: applies conditions in random order, measures, stores and undoes each.
 //!
 //! [`plan`] draws the order; [`run`] is the loop over any [`run::Runner`]; [`live`] is the runner on
-//! real servers ([`target`]); [`reset`] restores the data before each trial; [`trial`] runs one trial, [`background`] the
-//! work beside it. [`results`] stores the trials, and decides with [`judging`] what to repeat and when to stop;
+//! real servers ([`target`]); [`reset`] restores the data before each trial; [`trial`] runs one trial, a [`companion`]
+//! accompanies it. [`results`] stores the trials, and decides with [`judging`] what to repeat and when to stop;
 //! `calibration` finds the length of woven slices.
 //!
 //! [`application`] runs an experiment file from its text to its stored results; [`doctor`] finds beforehand what
@@ -15,10 +15,9 @@
 
 pub mod admin;
 pub mod application;
-pub mod background;
-mod background_work;
 mod calibration;
 pub mod clusters;
+pub mod companion;
 pub mod doctor;
 pub mod environment;
 pub mod event;

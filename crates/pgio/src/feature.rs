@@ -21,6 +21,7 @@ use crate::cli::report;
 use crate::config::experiment::Experiment;
 use crate::config::experiment::part::FilePart;
 use crate::experiment::application::{Job, WorkloadCode};
+use crate::experiment::companion::Companions;
 use crate::experiment::event::Event;
 use crate::experiment::generators::Generators;
 use crate::host::signature::Claim;
@@ -54,6 +55,8 @@ pub struct Feature {
     pub commands: &'static [Subcommand],
     /// How it has other processes generate the load.
     pub generators: &'static [GeneratorKind],
+    /// What the file asks for beside the trials.
+    pub companions: fn(&Job) -> Option<Box<dyn Companions>>,
     /// What of it watches an experiment that a command runs.
     pub watches: &'static [Watch],
     /// Formats of `pgio report`, and what it shows of something else than one experiment.
@@ -181,6 +184,7 @@ impl Feature {
         examples: &[],
         commands: &[],
         generators: &[],
+        companions: |_| None,
         watches: &[],
         formats: &[],
         reports: &[],
@@ -249,6 +253,10 @@ pub fn commands() -> impl Iterator<Item = &'static Subcommand> {
 
 pub fn generators() -> impl Iterator<Item = &'static GeneratorKind> {
     all().iter().flat_map(|feature| feature.generators)
+}
+
+pub fn companions(job: &Job) -> impl Iterator<Item = Box<dyn Companions>> {
+    all().iter().filter_map(|feature| (feature.companions)(job))
 }
 
 pub fn watches() -> impl Iterator<Item = &'static Watch> {

@@ -5,6 +5,8 @@
 use crate::experiment::application::workloads;
 use crate::feature::Feature;
 
+#[cfg(feature = "background")]
+mod background;
 #[cfg(feature = "cache")]
 mod cache;
 #[cfg(feature = "device")]
@@ -52,6 +54,8 @@ pub(crate) static ALL: &[&Feature] = &[
     &mail::FEATURE,
     #[cfg(feature = "drivers")]
     &drivers::FEATURE,
+    #[cfg(feature = "background")]
+    &background::FEATURE,
     #[cfg(feature = "drbd")]
     &drbd::FEATURE,
     &crate::treatment::SETTING,

@@ -311,6 +311,7 @@ fn a_gate_fails_by_its_exit_code() {
 }
 
 #[test]
+#[cfg(feature = "background")]
 fn work_runs_beside_the_judged_one() {
     let server = shared_primary(INSTALLED);
     let (judged, other) = (fresh_database(server), fresh_database(server));

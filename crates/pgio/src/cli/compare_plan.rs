@@ -19,6 +19,7 @@ use crate::experiment::application::{
 use crate::experiment::live::LiveCell;
 use crate::experiment::plan::plan;
 use crate::experiment::state;
+use crate::feature;
 use crate::host::{LOCAL, called};
 use crate::treatment;
 use benchmath::factorial::Design;
@@ -291,15 +292,7 @@ fn servers_and_output(job: &Job, out: &Path) -> Result<Vec<String>, Failure> {
             ));
         }
     }
-    for background in &e.background {
-        lines.push(format!(
-            "Background work `{}` ({}) runs on {} during the trials of {}.",
-            background.work.name,
-            background.work.kind.name(),
-            background.place(),
-            background.work.conditions.iter().flatten().cloned().collect::<Vec<_>>().join(", ")
-        ));
-    }
+    lines.extend(feature::companions(job).flat_map(|companions| companions.plan_lines()));
     lines.extend(job.generators.as_ref().map(|generators| generators.plan_line()));
     for name in e.hosts.keys() {
         lines.push(format!("On host {name}, one shell reads /proc; it ends with pgio."));

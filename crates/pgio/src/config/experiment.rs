@@ -7,8 +7,7 @@
 //!
 //! Each section of the file has its own submodule; all use the reader in `section`.
 
-mod background;
-mod command;
+pub(crate) mod command;
 pub(crate) mod condition;
 mod factor;
 pub(super) mod hosts;
@@ -22,7 +21,7 @@ mod screening;
 pub(crate) mod section;
 pub(crate) mod size;
 pub(super) mod target;
-mod workload;
+pub(crate) mod workload;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,7 +34,6 @@ use self::section::{Document, Section};
 use super::value::{ConfigError, nearest};
 
 pub use super::kinds::WorkloadKind;
-pub use background::BackgroundSpec;
 pub use condition::{AA_SUFFIX, Condition, TreatmentSpec};
 pub use factor::FactorSpec;
 pub use hosts::HostSpec;
@@ -57,7 +55,6 @@ static SECTIONS: &[SectionDef] = &[
     condition::keys::SECTION,
     factor::keys::SECTION,
     workload::keys::SECTION,
-    background::keys::SECTION,
     command::keys::SECTION,
     limits::keys::SECTION,
 ];
@@ -116,7 +113,7 @@ section! { keys, "[experiment]",
 }
 
 const TITLES: &[&str] =
-    &["experiment", "hosts", "target", "targets", "workload", "background", "condition", "factor"];
+    &["experiment", "hosts", "target", "targets", "workload", "condition", "factor"];
 
 /// Parses an experiment file. Errors contain the name `file`; `stem` is the default name of the
 /// experiment; `treatments` are the valid kinds of treatment; `checks` are the ids that `tolerate`
@@ -172,18 +169,6 @@ pub fn parse(
     };
     let (blocks, rules) = rules::parse(&head, compared, targets.values(), checks, &others)?;
     workload::check_judged(&head, &rules.question.judge, &workloads, &others)?;
-    let others = background::Others {
-        targets: &targets,
-        conditions: &conditions,
-        workloads: &workloads,
-        rules: &rules,
-        trial: workloads
-            .iter()
-            .map(|w| w.layer.warmup.unwrap_or(warmup) + w.layer.run_time.unwrap_or(duration))
-            .max()
-            .unwrap_or_default(),
-    };
-    let background = background::parse(&root, others)?;
     let primary = head.read(&keys::primary)?;
     let commands = workloads.iter_mut().filter_map(|workload| workload.command.as_mut());
     commands.for_each(|command| {
@@ -205,7 +190,6 @@ pub fn parse(
         combination: Combination::OneAtATime,
         targets,
         workloads,
-        background,
         conditions,
         screening,
     };
@@ -254,8 +238,6 @@ pub struct Experiment {
     /// Empty: pgio.conf, then the PG* variables, apply.
     pub targets: BTreeMap<String, Target>,
     pub workloads: Vec<WorkloadSpec>,
-    /// Work beside the judged workload.
-    pub background: Vec<BackgroundSpec>,
     /// In the order of the file, without the A/A condition.
     pub conditions: Vec<Condition>,
     /// The factors that make up the conditions, if the file has factors.
@@ -368,7 +350,6 @@ pub(crate) mod tests {
                 },
                 combination: Combination::OneAtATime,
                 targets: BTreeMap::new(),
-                background: Vec::new(),
                 workloads: vec![WorkloadSpec {
                     name: "slob".to_owned(),
                     kind: crate::config::kinds::SLOB,

@@ -13,7 +13,6 @@
 //!
 //! Prints nothing: events go to an observer, errors are enums (`error`). Next: `perform`.
 
-mod background;
 pub mod cells;
 pub mod error;
 pub mod estimate;
@@ -29,7 +28,7 @@ pub mod resume;
 mod schedule;
 #[cfg(test)]
 pub(crate) mod scripted;
-mod servers;
+pub(crate) mod servers;
 pub mod single;
 mod validation;
 mod workload_run;

@@ -22,7 +22,7 @@ use pgio_results::store::StoreError;
 
 use self::session::{Controlled, context, renew_session};
 use super::admin::beside_warning;
-use super::background::{Background, Neighbor, RunningBackground, WindowStart};
+use super::companion::{self, Companion, Reservation, WindowStart};
 use super::event::Event;
 use super::plan::{Planned, trial_seed};
 use super::reset::{self, ResetEvent};
@@ -43,6 +43,7 @@ use crate::workload::{EngineError, Generator};
 
 pub use self::check::{CheckedCells, LiveCell, check, touched, touched_before_check};
 pub use self::forcing::FurtherServers;
+pub(crate) use self::session::{end_table_journal, table_journal};
 
 /// An experiment on real servers.
 pub struct Live<'a> {
@@ -56,8 +57,8 @@ pub struct Live<'a> {
     pub checked: CheckedCells,
     /// Treatments in force during the current trial.
     pub in_force: Vec<Box<dyn InForce>>,
-    /// Work beside the judged workload.
-    pub background: Vec<Background>,
+    /// What runs beside the trials.
+    pub companions: Vec<Box<dyn Companion>>,
     /// Treatments in force on further servers of the condition, with their journals.
     pub further_servers: FurtherServers,
     /// The workload's name in the file and the experiment's seed, from which each trial's seed is derived.
@@ -91,11 +92,11 @@ impl Live<'_> {
     /// Runs [`check`] for all cells. Returns the resources whose changes must be undone even
     /// after a kill.
     pub fn check(&mut self) -> Result<BTreeSet<Resource>, LiveError> {
-        let neighbors: Vec<Neighbor<'_>> =
-            self.background.iter().map(Background::neighbor).collect();
+        let reserved: Vec<Reservation> =
+            self.companions.iter().flat_map(|companion| companion.reservations()).collect();
         let (hosts, rules, stop) = (&self.hosts, &self.results.rules, &self.stop);
         self.checked =
-            check(&self.results.cells, &mut self.targets, hosts, rules, &neighbors, stop)?;
+            check(&self.results.cells, &mut self.targets, hosts, rules, &reserved, stop)?;
         Ok(touched(&self.targets))
     }
 
@@ -114,16 +115,14 @@ impl Live<'_> {
         let (dir, run_id, experiment) =
             (&self.table_journal_dir, &self.run_id, &self.results.experiment);
         session::journal_tables(&self.targets, dir, run_id, experiment, &mut self.table_journals)?;
-        session::journal_background_tables(&mut self.background, dir, run_id, experiment)
+        let mut companions = self.companions.iter_mut();
+        companions.try_for_each(|companion| companion.journal(dir, experiment))
     }
 
-    /// Removes tables that the workloads created.
+    /// Removes tables that the workloads and their companions created.
     pub fn clean_up(&mut self) {
         session::drop_tables(&mut self.targets, &mut self.table_journals, &self.run_id, &self.stop);
-        for background in &mut self.background {
-            // The journal keeps what a server that does not answer still has.
-            let _ = background.clean_up();
-        }
+        self.companions.iter_mut().for_each(|companion| companion.clean_up());
     }
 
     /// Removes the journal unless changes are still in place.
@@ -155,11 +154,10 @@ impl Live<'_> {
         // In a woven window all sessions work through all conditions: there is one stream of work.
         let Planned { block, attempt, .. } = shared[0];
         let seed = trial_seed(self.seed, &self.workload, &first.cell, block, attempt);
-        // Woven conditions have no background work.
         let condition = &first.cell.condition;
-        let neighbors = RunningBackground::start(&self.background, condition, seed, &self.stop);
+        let beside = companion::begin(&self.companions, condition, seed, &self.stop);
         if let Some(sources) = &mut target.sources {
-            sources.watch_neighbors(neighbors.backends());
+            sources.watch_neighbors(companion::backends(&beside));
         }
         let mut window = WindowStart::default();
         let requests = shared.iter().zip(&declared).map(|(planned, declared)| {
@@ -212,7 +210,8 @@ impl Live<'_> {
             if let Outcome::Failed { error } = &mut trial.outcome {
                 error.push_str(&trial::full_output(&self.results.output, number));
             }
-            self.results.output.extend(neighbors.finish(window, &self.stop, number, trial));
+            let output = companion::end(beside, window, &self.stop, number, trial);
+            self.results.output.extend(output);
         }
         for (planned, trial) in shared.iter().zip(&mut trials) {
             self.results.end(planned, trial, target.device.as_deref());
@@ -353,7 +352,7 @@ pub enum LiveError {
     Treatment { condition: String, source: Box<TreatmentError> },
     #[error("condition `{condition}`")]
     Settings { condition: String, source: Box<EngineError> },
-    /// `beside` names the background work that needs connections as well, if any.
+    /// `beside` names the companions that need connections as well, if any.
     #[error("condition `{condition}`{beside}")]
     Room { condition: String, beside: String, source: Box<EngineError> },
     #[error("condition `{condition}`: {why}")]

@@ -43,7 +43,7 @@ use crate::workload::{
 };
 
 pub use self::joint::{JointTrial, RendezvousMember, run as run_joint};
-pub(super) use self::record::metrics_of;
+pub(crate) use self::record::metrics_of;
 pub use self::woven::{WovenBlock, WovenResult, run as run_woven};
 
 /// The result of a trial.

@@ -28,6 +28,8 @@ use self::spec::{DriverEngine, DriverSpec, Spread, parse_engine};
 use crate::cli::exit::{Failure, USAGE};
 use crate::cli::output;
 use crate::config::experiment::part::FilePart;
+use crate::config::experiment::section::Section;
+use crate::config::value::ConfigError;
 use crate::experiment::application::Job;
 use crate::experiment::generators::Generators;
 use crate::experiment::target::Target;
@@ -43,10 +45,7 @@ pub(crate) static FEATURE: Feature = Feature {
     file: Some(&FilePart {
         sections: &[spec::keys::SECTION],
         lists: None,
-        complete: |file, _| match file.root.section(NAME)? {
-            Some(section) => spec::read(&section).map(drop),
-            None => Ok(()),
-        },
+        complete: |file, _| read_keys(file.root).map(drop),
         hidden: &["drivers.engine"],
     }),
     generators: &[GeneratorKind { fact: NAME, lost: LOST, define, read }],
@@ -108,6 +107,12 @@ fn define(command: clap::Command) -> clap::Command {
     <DriverArgs as clap::Args>::augment_args(command)
 }
 
+/// Returns what the file says of them.
+fn read_keys(root: &Section<'_>) -> Result<spec::DriverKeys, ConfigError> {
+    let section = root.section(NAME)?.as_ref().map(spec::read).transpose()?;
+    Ok(section.unwrap_or_default())
+}
+
 /// Returns the drivers that flags and file ask for together.
 fn read(matches: &clap::ArgMatches, job: &Job) -> Result<Asked, Failure> {
     let args = <DriverArgs as clap::FromArgMatches>::from_arg_matches(matches)
@@ -115,7 +120,7 @@ fn read(matches: &clap::ArgMatches, job: &Job) -> Result<Asked, Failure> {
     let refused = |why: String| Failure::message(USAGE, format!("--drivers: {why}"));
     let engine = args.drivers.as_deref().map(parse_engine).transpose().map_err(refused)?;
     let by_flag = engine.is_some() || args.image.is_some();
-    let keys = job.own_section(NAME, spec::read).unwrap_or_default();
+    let keys = job.read_again(read_keys).expect("the file was read before");
     let spec = keys.resolve(engine, args.image).map_err(|why| {
         if by_flag { refused(why) } else { Failure::message(USAGE, format!("[drivers]: {why}")) }
     })?;

@@ -110,8 +110,8 @@ impl TelemetrySources {
     }
 
     /// Sets the servers of background work, whose processes are no foreign load.
-    pub fn watch_neighbors(&mut self, backends: &[(String, i32)]) {
-        self.neighbors = backends.to_vec();
+    pub fn watch_neighbors(&mut self, backends: Vec<(String, i32)>) {
+        self.neighbors = backends;
     }
 
     /// Call it after a restart of the server, or when its files may have moved.

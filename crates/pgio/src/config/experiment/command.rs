@@ -323,7 +323,7 @@ pub(super) fn check_keys(
 const WHOLE_SECONDS: [&str; 2] = ["pgbench", "sysbench"];
 
 /// Refuses times that a known program does not take.
-pub(super) fn check_times(
+pub(crate) fn check_times(
     section: &Section<'_>,
     spec: &CommandSpec,
     layer: &Layer,

@@ -351,7 +351,7 @@ mod tests {
             ("[drivers]", "[drivers]", "", ""),
             ("[[axis]]", "[[axis]]", "name = 'd'\nvalues = [1, 2]\npostgres = { a = '{d}' }", ""),
             (workload::keys::SECTION.title, "[workload]", "kind = 'commit'", ""),
-            (background::keys::SECTION.title, "[[background]]", "target = 'target'\nconditions = ['a']", target),
+            ("[[background]]", "[[background]]", "target = 'target'\nconditions = ['a']", target),
             (command::keys::SECTION.title, "[workload]", metrics, ""),
             (limits::keys::SECTION.title, "[[workload.metric]]", "name = 'm'\nunit = 's'\nbetter = 'lower'\nregex = 'x'", command),
             (limits::keys::SECTION.title, "[[workload.metric]]", "name = 'm'\nunit = 's'\nbetter = 'lower'\njson = '/x'", command),

@@ -26,7 +26,7 @@ pub(super) const BLOCKS: u32 = 10_000;
 pub(super) const REPEATS: u32 = 100;
 pub(crate) const CONDITIONS: usize = 200;
 pub(super) const TREATMENTS: usize = 50;
-pub(super) const WORKLOADS: usize = 50;
+pub(crate) const WORKLOADS: usize = 50;
 pub(super) const TARGETS: usize = 50;
 /// The limit for one private server; ten WAL senders are PostgreSQL's default.
 pub(super) const STANDBYS: usize = 8;

@@ -31,16 +31,14 @@ pub(crate) struct File<'a> {
     pub(crate) treatments: &'a [&'a str],
 }
 
-/// Reads a feature's section of a file that was parsed before; none: it has no such section.
+/// Reads a file that was parsed before.
 pub(crate) fn read_again<T>(
     text: &str,
-    title: &str,
-    read: fn(&Section<'_>) -> Result<T, ConfigError>,
-) -> Option<T> {
+    read: impl FnOnce(&Section<'_>) -> Result<T, ConfigError>,
+) -> Result<T, ConfigError> {
     let document = Document { file: "", text };
-    let parsed = document.parse().ok()?;
-    let section = Section::root(&document, parsed.get_ref()).section(title).ok()??;
-    read(&section).ok()
+    let parsed = document.parse()?;
+    read(&Section::root(&document, parsed.get_ref()))
 }
 
 /// Whether the value at this path may hold a secret.
@@ -62,7 +60,7 @@ pub(super) fn lists() -> Option<ReadLists> {
 }
 
 /// The keys that features add to a section.
-pub(super) fn added(section: &SectionDef) -> impl Iterator<Item = &'static str> {
+pub(crate) fn added(section: &SectionDef) -> impl Iterator<Item = &'static str> {
     let title = section.title;
     sections().filter(move |own| own.title == title).flat_map(|own| own.names).copied()
 }

@@ -135,7 +135,7 @@ fn fill_in(layer: &mut Layer, warmup: Duration, duration: Duration) {
 }
 
 /// `more`: keys that the section has beside a workload's.
-pub(super) fn workload(
+pub(crate) fn workload(
     section: &Section<'_>,
     more: &[&'static str],
 ) -> Result<WorkloadSpec, ConfigError> {

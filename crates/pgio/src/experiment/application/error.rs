@@ -64,9 +64,9 @@ pub enum OpenError {
     Slob(#[from] SlobError),
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// Background work cannot be prepared.
-    #[error("background work `{name}` on {place}")]
-    Background { name: String, place: String, source: Box<OpenError> },
+    /// What runs beside the trials cannot be prepared.
+    #[error("{what}")]
+    Companion { what: String, source: Box<OpenError> },
     #[error("it would write to a standby: {why}")]
     Writes { why: &'static str },
     #[error("{key} names host `{name}`, which is not in [hosts]: add [hosts.{name}]")]
@@ -81,7 +81,7 @@ impl HasExitCode for OpenError {
             | OpenError::UnknownControlHost
             | OpenError::NoDevice { .. }
             | OpenError::Writes { .. } => REFUSED,
-            OpenError::Background { source, .. } => source.code(),
+            OpenError::Companion { source, .. } => source.code(),
             OpenError::Program(_) => FAILED,
             OpenError::Treatment(source) => source.code(),
             OpenError::Live(source) => source.code(),

@@ -109,13 +109,12 @@ impl Job {
         Ok(Job { experiment, text, seed, treatments, screening, base_keys, generators: None })
     }
 
-    /// Reads a feature's section of the file; none: it has no such section.
-    pub(crate) fn own_section<T>(
+    /// Reads more of the file.
+    pub(crate) fn read_again<T>(
         &self,
-        title: &str,
-        read: fn(&Section<'_>) -> Result<T, ConfigError>,
-    ) -> Option<T> {
-        experiment::part::read_again(&self.text, title, read)
+        read: impl FnOnce(&Section<'_>) -> Result<T, ConfigError>,
+    ) -> Result<T, ConfigError> {
+        experiment::part::read_again(&self.text, read)
     }
 
     /// Refuses, before a server is started, other processes that cannot generate the load.

@@ -45,7 +45,7 @@ pub(crate) fn job(before: &str) -> Job {
 }
 
 /// Six blocks of commits, with A/A and burn-in.
-pub(super) const COMMITS: &str = "[experiment]\nblocks = 6\nduration = '10s'\nwarmup = '2s'\nseed = 7\n\
+pub(crate) const COMMITS: &str = "[experiment]\nblocks = 6\nduration = '10s'\nwarmup = '2s'\nseed = 7\n\
                                   [target]\nprivate = true\n[workload]\nkind = 'commit'\n";
 
 pub(super) fn first(job: &Job) -> (&WorkloadSpec, Vec<LiveCell>) {

@@ -78,7 +78,7 @@ pub(super) fn params_of(
 }
 
 /// Resolves the connection parameters of existing servers; connects to none.
-pub(super) fn params(
+pub(crate) fn params(
     job: &Job,
     run_id: &str,
     observe: &mut Observer<'_>,
@@ -133,7 +133,7 @@ pub(super) fn hosts(e: &Experiment) -> Result<Hosts, OpenError> {
 }
 
 /// Returns servers that exist without pgio.
-pub(super) fn existing_servers(
+pub(crate) fn existing_servers(
     e: &Experiment,
     params: BTreeMap<String, ConnectParams>,
     hosts: &Hosts,

@@ -12,13 +12,14 @@ use super::cells::{cells, layers};
 use super::error::{OpenError, RunError};
 use super::job::Job;
 use super::servers::{self, Purpose, TargetServer};
-use super::{background, workloads};
+use super::workloads;
 use crate::config::experiment::{Experiment, Target, WorkloadSpec};
 use crate::experiment::admin::{self, ConflictError};
-use crate::experiment::background::Neighbor;
+use crate::experiment::companion::Reservation;
 use crate::experiment::event::{Event, Observer};
 use crate::experiment::live::{self, LiveCell, LiveError};
 use crate::experiment::target::Target as OpenTarget;
+use crate::feature;
 use crate::host::stop::Stop;
 use crate::host::{Hosts, LOCAL};
 use crate::pg::private::{self, VersionRequest};
@@ -51,10 +52,12 @@ pub fn validate(
     let hosts = servers::hosts(&job.experiment)?;
     check_rights(job, &hosts)?;
     let servers = servers::existing_servers(&job.experiment, params, &hosts);
-    background::check(job, &servers, &hosts)?;
-    let neighbors = background::check_on(job, &servers, &Stop::new(), observe)?;
+    let mut reserved = Vec::new();
+    for companions in feature::companions(job) {
+        reserved.extend(companions.check(job, &servers, &hosts, observe)?);
+    }
     for workload in &job.experiment.workloads {
-        validate_workload(job, workload, &servers, &hosts, &neighbors, observe)?;
+        validate_workload(job, workload, &servers, &hosts, &reserved, observe)?;
     }
     Ok(validate_private(&job.experiment)?)
 }
@@ -64,7 +67,7 @@ fn validate_workload(
     spec: &WorkloadSpec,
     servers: &BTreeMap<String, TargetServer>,
     hosts: &Hosts,
-    neighbors: &[Neighbor<'_>],
+    reserved: &[Reservation],
     observe: &mut Observer<'_>,
 ) -> Result<(), RunError> {
     let stop = Stop::new();
@@ -76,7 +79,7 @@ fn validate_workload(
     let measured = targets.values().map(|target| target.identity.clone()).collect();
     refuse_changed(&measured)?;
     refuse_changed(&live::touched_before_check(&cells, &mut targets, hosts, &stop))?;
-    live::check(&cells, &mut targets, hosts, &rules, neighbors, &stop)?;
+    live::check(&cells, &mut targets, hosts, &rules, reserved, &stop)?;
     refuse_changed(&live::touched(&targets))?;
     if let Some(generators) = &job.generators {
         let checked = generators.check_work(job.experiment.targets.len(), &targets);

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::background;
 use super::cells::{cells, varied};
 use super::error::RunError;
 use super::estimate;
@@ -19,7 +18,7 @@ use super::resume::{self, CurrentTarget};
 use super::schedule::Schedule;
 use super::servers::{Purpose, TargetServer, open_target, params_of};
 use crate::config::experiment::{Rules, WorkloadSpec};
-use crate::experiment::background::Background;
+use crate::experiment::companion::{Accompanied, Companion};
 use crate::experiment::event::{Event, Observer, WorkloadBegins};
 use crate::experiment::live::{CheckedCells, FurtherServers, Live, LiveCell, LiveError};
 use crate::experiment::pace::Pace;
@@ -27,6 +26,7 @@ use crate::experiment::results::Results;
 use crate::experiment::run::{Ended, Runner, run as run_plan};
 use crate::experiment::target::Target;
 use crate::experiment::{admin, state};
+use crate::feature;
 use crate::host::lock::LockFile;
 use crate::host::stop::Stop;
 use crate::treatment::journal::{self, Claims, Journal};
@@ -143,7 +143,7 @@ impl<'a> WorkloadPlan<'a> {
 struct Prepared {
     cells: Vec<LiveCell>,
     targets: BTreeMap<String, Target>,
-    background: Vec<Background>,
+    companions: Vec<Box<dyn Companion>>,
     /// The open results of an interrupted run; a new run has none yet.
     store: Option<Store>,
     /// The same results, read; a new run has a manifest alone.
@@ -210,12 +210,14 @@ impl SharedRun<'_> {
     ) -> Result<(Prepared, Vec<String>), RunError> {
         let (job, stop) = (self.job, self.stop);
         let mut targets = self.open_targets(plan.spec, &cells, claims, observe)?;
-        let background =
-            background::prepare(job, plan.spec, &cells, self.servers, self.run_id, stop, observe)?;
+        let (workload, servers, run_id) = (plan.spec, self.servers, self.run_id);
+        let run = Accompanied { job, workload, cells: &cells, servers, run_id, stop };
+        let companions = feature::companions(job).map(|all| all.prepare(&run, observe));
+        let companions = companions.collect::<Result<_, _>>()?;
         let manifest = self.describe(plan, &cells, &mut targets)?;
         let now = CurrentTarget::new(&targets);
         let (store, stored, remarks) = resume::continue_or_begin(earlier, manifest, &now, &cells)?;
-        Ok((Prepared { cells, targets, background, store, stored }, remarks))
+        Ok((Prepared { cells, targets, companions, store, stored }, remarks))
     }
 
     /// Opens the targets of these cells.
@@ -264,7 +266,7 @@ impl SharedRun<'_> {
         observe: &'o mut Observer<'_>,
     ) -> Result<Live<'o>, RunError> {
         let (job, spec) = (self.job, plan.spec);
-        let Prepared { cells, targets, background, store, stored } = prepared;
+        let Prepared { cells, targets, companions, store, stored } = prepared;
         Ok(Live {
             run_id: self.run_id.to_owned(),
             targets,
@@ -272,7 +274,7 @@ impl SharedRun<'_> {
             host_specs: job.experiment.hosts.clone(),
             checked: CheckedCells::default(),
             in_force: Vec::new(),
-            background,
+            companions,
             further_servers: FurtherServers::new(journal_dir),
             workload: spec.name.clone(),
             seed: job.seed,

@@ -93,7 +93,7 @@ pub(crate) static COMMAND: Feature = Feature {
 };
 
 /// Returns the code of a kind.
-pub(super) fn code(kind: WorkloadKind) -> &'static WorkloadCode {
+pub(crate) fn code(kind: WorkloadKind) -> &'static WorkloadCode {
     let code = feature::workloads().find(|code| code.kind == kind);
     code.expect("a kind comes from the list of all")
 }

@@ -14,6 +14,7 @@ use crate::config::{CommitSettings, ConnectString, Layer, kinds};
 use crate::experiment::application::Job;
 use crate::experiment::state;
 use crate::experiment::target::{self, ConnectionKeys};
+use crate::feature;
 use crate::treatment::{self, Treatments};
 use pgio_connect::{ConnectError, ConnectParams};
 use pgio_results::Warning;
@@ -99,10 +100,12 @@ impl Scope {
         let subjects = targets.chain(none);
         let subjects = subjects.map(|(name, target)| subject_of_target(job, name, target, warn));
         let subjects = subjects.collect::<Result<_, _>>()?;
-        let beside = experiment.background.iter().map(|background| &background.work);
+        let companions: Vec<_> = feature::companions(job).collect();
+        let beside = companions.iter().flat_map(|companions| companions.work());
         let commands = experiment.workloads.iter().chain(beside);
         let commands = commands.filter_map(|w| Some((w.name.clone(), w.command.clone()?)));
-        Ok(Scope { subjects, hosts: experiment.hosts.clone(), commands: commands.collect() })
+        let commands = commands.collect();
+        Ok(Scope { subjects, hosts: experiment.hosts.clone(), commands })
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::joint;
 use super::session::{Controlled, context};
 use crate::config::experiment::{Checkpoint, Rules, Weave};
-use crate::experiment::background::{Neighbor, connections_beside};
+use crate::experiment::companion::{Reservation, connections_beside};
 use crate::experiment::live::LiveError;
 use crate::experiment::target::Target;
 use crate::experiment::{plan, reset};
@@ -84,14 +84,14 @@ pub fn touched(targets: &BTreeMap<String, Target>) -> BTreeSet<Resource> {
 }
 
 /// Refuses, before anything is changed, what cannot work; skips cells of targets that are not among
-/// these. Notes with each target the changes that must be undone even after a kill. `neighbors` are the background
-/// work of the conditions.
+/// these. Notes with each target the changes that must be undone even after a kill. `reserved` is what runs
+/// beside the conditions.
 pub fn check(
     cells: &[LiveCell],
     targets: &mut BTreeMap<String, Target>,
     hosts: &Hosts,
     rules: &Rules,
-    neighbors: &[Neighbor<'_>],
+    reserved: &[Reservation],
     stop: &Stop,
 ) -> Result<CheckedCells, LiveError> {
     let mut all = CheckedCells::default();
@@ -100,7 +100,7 @@ pub fn check(
         for (number, name) in cell.targets().enumerate() {
             let prepared = match targets.get_mut(name) {
                 Some(target) => {
-                    let inputs = CheckInputs { cell, hosts, rules, neighbors, stop };
+                    let inputs = CheckInputs { cell, hosts, rules, reserved, stop };
                     check_on(&inputs, target, &mut taken, &mut all.any_tablespace)?
                 }
                 None => Vec::new(),
@@ -136,7 +136,7 @@ struct CheckInputs<'a> {
     cell: &'a LiveCell,
     hosts: &'a Hosts,
     rules: &'a Rules,
-    neighbors: &'a [Neighbor<'a>],
+    reserved: &'a [Reservation],
     stop: &'a Stop,
 }
 
@@ -147,7 +147,7 @@ fn check_on(
     taken: &mut BTreeSet<Resource>,
     any_tablespace: &mut bool,
 ) -> Result<Vec<Box<dyn Prepared>>, LiveError> {
-    let CheckInputs { cell, hosts, rules, neighbors, stop } = inputs;
+    let CheckInputs { cell, hosts, rules, reserved, stop } = inputs;
     let mut control = Controlled::new(target);
     let mut context = context(target, &mut control, hosts, stop);
     let checked = if taken.is_empty() {
@@ -166,7 +166,7 @@ fn check_on(
     }));
     target.note(checked.touches);
     refuse_useless_settings(cell, target, &checked.prepared)?;
-    check_room(cell, target, neighbors, stop)?;
+    check_room(cell, target, reserved, stop)?;
     if rules.checkpoint == Checkpoint::Spread {
         let declared = treatment::declared_value(&cell.treatments, "checkpoint_timeout");
         let timeout = plan::cycle_seconds(&mut target.admin, declared.as_deref())?;
@@ -176,23 +176,23 @@ fn check_on(
     Ok(checked.prepared)
 }
 
-/// Refuses a cell for whose sessions, and its background work's, the server has no room under the condition.
+/// Refuses a cell for whose sessions, and its companions', the server has no room under the condition.
 fn check_room(
     cell: &LiveCell,
     target: &mut Target,
-    neighbors: &[Neighbor<'_>],
+    reserved: &[Reservation],
     stop: &Stop,
 ) -> Result<(), LiveError> {
     // A value that only the server can read shows in the trials.
     let Some(declared) = declared_limits(&cell.treatments) else { return Ok(()) };
-    let beside = connections_beside(neighbors, &cell.cell.condition, &target.identity);
+    let (beside, what) = connections_beside(reserved, &cell.cell.condition, &target.identity);
     let needed = NeededSessions { own: target.workloads[cell.work].connections(), beside };
     let room = workload::wait_for_declared_room(&mut target.admin, &declared, needed, stop);
     room.map_err(|source| LiveError::Room {
         condition: cell.title.clone(),
         beside: match beside {
             0 => String::new(),
-            _ => format!(", with {beside} connections for background work"),
+            _ => format!(", with {beside} connections for {}", what.join(" and ")),
         },
         source: Box::new(source),
     })

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::Live;
 use crate::config::resolve::Extent;
-use crate::experiment::background::{RunningBackground, WindowStart};
+use crate::experiment::companion::{self, WindowStart};
 use crate::experiment::event::Event;
 use crate::experiment::live::LiveError;
 use crate::experiment::plan::{Planned, trial_seed};
@@ -33,8 +33,8 @@ impl Live<'_> {
         let declared = treatment::changes(&cell.treatments);
         let Planned { block, attempt, .. } = *planned;
         let seed = trial_seed(self.seed, &self.workload, &cell.cell, block, attempt);
-        let neighbors =
-            RunningBackground::start(&self.background, &cell.cell.condition, seed, &self.stop);
+        let condition = &cell.cell.condition;
+        let beside = companion::begin(&self.companions, condition, seed, &self.stop);
         let stop = self.stop.child();
         let mut targets: Vec<(usize, &String, &mut Target)> = (self.targets.iter_mut())
             .filter_map(|(name, target)| {
@@ -55,7 +55,7 @@ impl Live<'_> {
             });
             // Hosts are sampled once for all servers.
             if let (0, Some(sources)) = (position, &mut target.sources) {
-                sources.watch_neighbors(neighbors.backends());
+                sources.watch_neighbors(companion::backends(&beside));
             }
             devices.extend(target.device.clone().map(|device| (name.clone(), device)));
             let request = Request {
@@ -92,7 +92,7 @@ impl Live<'_> {
         let measured = trial::run_joint(joint, &mut in_force, admins, &mut progress);
         let mut trial = measured.trial;
         let number = self.results.stored.trials.len() + 1;
-        self.results.output = neighbors.finish(window, &self.stop, number, &mut trial);
+        self.results.output = companion::end(beside, window, &self.stop, number, &mut trial);
         self.results.series = measured.series;
         trial.checks.extend(storage(&trial, &devices));
         self.results.end(planned, &mut trial, None);

@@ -8,7 +8,6 @@ use std::time::Duration;
 use pgio_connect::{ConnectParams, interrupt};
 
 use crate::experiment::admin::open_admin;
-use crate::experiment::background::Background;
 use crate::experiment::live::LiveError;
 use crate::experiment::target::Target;
 use crate::host::Hosts;
@@ -165,26 +164,8 @@ pub(super) fn journal_tables(
     Ok(())
 }
 
-/// The same for the tables of background work.
-pub(super) fn journal_background_tables(
-    all: &mut [Background],
-    dir: &Path,
-    run_id: &str,
-    experiment: &str,
-) -> Result<(), LiveError> {
-    for (at, background) in all.iter_mut().enumerate() {
-        let makes = background.workload.created_table().filter(|_| !background.private);
-        let Some(table) = makes else { continue };
-        let id = format!("{run_id}-background-{at}");
-        let journal =
-            table_journal(dir, &id, &background.params, &background.identity, experiment, &table)?;
-        background.table_journal = Some(journal);
-    }
-    Ok(())
-}
-
 /// Has on disk, before the table is created, what `undo` needs to drop it.
-fn table_journal(
+pub(crate) fn table_journal(
     dir: &Path,
     id: &str,
     params: &ConnectParams,
@@ -248,13 +229,17 @@ pub(super) fn drop_tables(
         for workload in &target.workloads {
             dropped &= workload.clean_up(&mut target.admin).is_ok();
         }
-        if let Some(mut journal) = journals.remove(name).filter(|_| dropped) {
-            // Failure is harmless: `undo` will find nothing to remove.
-            let steps = journal.open_steps().into_iter();
-            steps.for_each(|(number, _)| drop(journal.undone(number)));
-            let _ = journal.finish();
+        if let Some(journal) = journals.remove(name).filter(|_| dropped) {
+            end_table_journal(journal);
         }
     }
+}
+
+/// Removes the journal of a table that was dropped. Failure is harmless: `undo` will find nothing to remove.
+pub(crate) fn end_table_journal(mut journal: Journal) {
+    let steps = journal.open_steps().into_iter();
+    steps.for_each(|(number, _)| drop(journal.undone(number)));
+    let _ = journal.finish();
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ pub(crate) fn record_totals(
 }
 
 /// Returns the metrics of all that was done in a window of `seconds`.
-pub(in crate::experiment) fn metrics_of(
+pub(crate) fn metrics_of(
     workload: &dyn Workload,
     totals: &Totals,
     seconds: f64,

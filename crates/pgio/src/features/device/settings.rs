@@ -150,6 +150,11 @@ mod tests {
             let expected = format!("`device-{name}` is the name of two workloads");
             assert!(refused.contains(&expected), "{refused}");
         }
+    }
+
+    #[test]
+    #[cfg(feature = "background")]
+    fn a_companion_runs_one_test() {
         let beside = "[targets.n1]\nprivate = true\n[[condition]]\nname = 'a'\ntarget = 'n1'\n\
                       [[background]]\ntarget = 'n1'\nconditions = ['a']\nkind = 'device'\n";
         let refused = error(beside);

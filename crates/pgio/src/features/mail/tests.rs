@@ -463,6 +463,7 @@ fn deliveries_are_measured_by_mail_alone() {
 }
 
 #[test]
+#[cfg(feature = "background")]
 fn mail_beside_mail_has_directories_of_its_own() {
     const HEAD: &str = "[experiment]\nwarmup = '1s'\nduration = '4s'\n[targets.n1]\nprivate = true\n\
                 [targets.judged]\nprivate = true\n[workload]\nkind = 'commit'\n\

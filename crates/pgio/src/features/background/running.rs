@@ -1,22 +1,23 @@
-//! Background work: workloads that run beside the judged one, from before its warm-up to after its
-//! window.
+//! Background work beside the trials, from before their warm-up to after their window.
 //!
 //! Each runs on a thread and an admin session of its own. Sessions of the server work until they are
 //! stopped, and their counts over the judged window are interpolated. A program reports at its end, so
 //! the run that contains the window is awaited; one without a metric reports nothing and is stopped. Failures never end the judged trial; they make it invalid. Next:
-//! `application::background` prepares the work.
+//! [`super::prepare`] prepares the work, [`super::work`] is the thread.
 
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::admin::open_admin_anywhere;
-use super::background_work::{Log, Report, Work};
-use super::live::LiveError;
-use super::trial::{OutputFiles, full_output, output_files};
-use crate::config::experiment::BackgroundSpec;
+use super::spec::BackgroundSpec;
+use super::work::{Log, Report, Work};
 use crate::config::resolve::Extent;
+use crate::experiment::admin::open_admin_anywhere;
+use crate::experiment::companion::{Accompaniment, Companion, Reservation, WindowStart};
+use crate::experiment::live::{self, LiveError};
+use crate::experiment::trial::{OutputFiles, full_output, output_files};
 use crate::host::stop::Stop;
 use crate::pg::words;
 use crate::rng::derive;
@@ -36,7 +37,7 @@ const POLL: Duration = Duration::from_millis(50);
 const SHARE: &str = "share_of_window";
 
 /// Background work, ready to run.
-pub struct Background {
+pub(super) struct Background {
     pub spec: BackgroundSpec,
     pub run_id: String,
     pub params: ConnectParams,
@@ -56,35 +57,56 @@ impl std::fmt::Debug for Background {
     }
 }
 
-/// What background work takes from its server.
-#[derive(Debug)]
-pub struct Neighbor<'a> {
-    pub spec: &'a BackgroundSpec,
-    pub server: Resource,
-    /// Its sessions, and the admin session beside them.
-    pub connections: u32,
-}
-
-impl<'a> Neighbor<'a> {
-    pub fn new(
-        spec: &'a BackgroundSpec,
-        server: Resource,
-        workload: &dyn Workload,
-    ) -> Neighbor<'a> {
-        Neighbor { spec, server, connections: workload.connections().saturating_add(1) }
+/// Returns what work takes from its server: its sessions, and the admin session beside them.
+pub(super) fn reservation(
+    spec: &BackgroundSpec,
+    server: Resource,
+    workload: &dyn Workload,
+) -> Reservation {
+    Reservation {
+        what: "background work",
+        conditions: spec.conditions().to_vec(),
+        server,
+        connections: workload.connections().saturating_add(1),
     }
 }
 
-/// Returns the connections that background work takes from a server beside a condition. Two targets may be
-/// databases of one server.
-pub fn connections_beside(all: &[Neighbor<'_>], condition: &str, server: &Resource) -> u32 {
-    let here = all.iter().filter(|n| n.server == *server && n.spec.runs_beside(condition));
-    here.fold(0_u32, |sum, neighbor| sum.saturating_add(neighbor.connections))
+/// All of a workload.
+#[derive(Debug, Default)]
+pub(super) struct AllBackground(pub(super) Vec<Background>);
+
+impl Companion for AllBackground {
+    fn reservations(&self) -> Vec<Reservation> {
+        self.0.iter().map(Background::reservation).collect()
+    }
+
+    fn journal(&mut self, dir: &Path, experiment: &str) -> Result<(), LiveError> {
+        for (at, background) in self.0.iter_mut().enumerate() {
+            let makes = background.workload.created_table().filter(|_| !background.private);
+            let Some(table) = makes else { continue };
+            let id = format!("{}-background-{at}", background.run_id);
+            let (params, identity) = (&background.params, &background.identity);
+            let journal = live::table_journal(dir, &id, params, identity, experiment, &table)?;
+            background.table_journal = Some(journal);
+        }
+        Ok(())
+    }
+
+    fn begin(&self, condition: &str, seed: u64, stop: &Stop) -> Box<dyn Accompaniment + '_> {
+        Box::new(RunningBackground::start(&self.0, condition, seed, stop))
+    }
+
+    fn clean_up(&mut self) {
+        for background in &mut self.0 {
+            // The journal keeps what a server that does not answer still has.
+            let _ = background.clean_up();
+        }
+    }
 }
 
 impl Background {
-    pub fn neighbor(&self) -> Neighbor<'_> {
-        Neighbor::new(&self.spec, self.identity.clone(), &*self.workload)
+    pub(super) fn reservation(&self) -> Reservation {
+        reservation(&self.spec, self.identity.clone(), &*self.workload)
     }
 
     /// A program reports at its end only.
@@ -99,33 +121,17 @@ impl Background {
     }
 
     /// Removes the table that it made. If the server does not answer, the journal stays for `undo`.
-    pub fn clean_up(&mut self) -> Result<(), LiveError> {
-        let Some(mut journal) = self.table_journal.take() else { return Ok(()) };
+    pub(super) fn clean_up(&mut self) -> Result<(), LiveError> {
+        let Some(journal) = self.table_journal.take() else { return Ok(()) };
         let (mut admin, _) = open_admin_anywhere(&self.params, &self.run_id)?;
         if self.workload.clean_up(&mut admin).is_ok() {
-            let steps = journal.open_steps().into_iter();
-            steps.for_each(|(number, _)| drop(journal.undone(number)));
-            // Failure is harmless: `undo` will find nothing to remove.
-            let _ = journal.finish();
+            live::end_table_journal(journal);
         }
         Ok(())
     }
 
     fn extent(&self) -> Extent {
         if self.is_program() { self.workload.extent() } else { Extent::Time(UNTIL_STOPPED) }
-    }
-}
-
-/// When the judged window opened, as seen from its progress.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct WindowStart(Option<Instant>);
-
-impl WindowStart {
-    pub fn note(&mut self, progress: &Progress) {
-        self.0.get_or_insert_with(|| {
-            let now = Instant::now();
-            now.checked_sub(Duration::from_secs_f64(progress.elapsed)).unwrap_or(now)
-        });
     }
 }
 
@@ -153,7 +159,7 @@ enum Ran {
 }
 
 /// The background work of one trial. Dropping it stops all of it.
-pub struct RunningBackground<'a> {
+pub(super) struct RunningBackground<'a> {
     running: Vec<Running<'a>>,
     /// Hosts and backends of their servers.
     backends: Vec<(String, i32)>,
@@ -161,7 +167,7 @@ pub struct RunningBackground<'a> {
 
 impl<'a> RunningBackground<'a> {
     /// Starts the work of a condition; returns when each has begun or failed.
-    pub fn start(
+    fn start(
         all: &'a [Background],
         condition: &str,
         seed: u64,
@@ -183,15 +189,15 @@ impl<'a> RunningBackground<'a> {
         }
         started
     }
+}
 
-    /// Host and a backend of each of their servers.
-    pub fn backends(&self) -> &[(String, i32)] {
+impl Accompaniment for RunningBackground<'_> {
+    fn backends(&self) -> &[(String, i32)] {
         &self.backends
     }
 
-    /// Stops the work and adds what it did to the trial of this number. Returns what its programs wrote.
-    pub fn finish(
-        mut self,
+    fn end(
+        mut self: Box<Self>,
         window: WindowStart,
         stop: &Stop,
         number: usize,
@@ -409,38 +415,12 @@ impl Drop for Running<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::spec;
+    use super::super::work::Run;
     use super::*;
-    use crate::config::experiment::parse;
-    use crate::experiment::background_work::Run;
+    use crate::config::experiment::part::read_again;
+    use crate::config::experiment::tests::read;
     use pgio_results::CheckVerdict;
-
-    #[test]
-    fn background_work_takes_connections_of_its_server_in_its_conditions() {
-        let background = |name: &str, conditions: &str| {
-            format!(
-                "[[background]]\nname = '{name}'\ntarget = 'b'\nconditions = {conditions}\nkind = 'slob'\n"
-            )
-        };
-        let text = format!(
-            "[targets.a]\nprivate = true\n[targets.b]\nprivate = true\n[workload]\nkind = 'commit'\n{}{}\
-             [[condition]]\nname = 'alone'\ntarget = 'a'\n[[condition]]\nname = 'noisy'\ntarget = 'a'\n",
-            background("one", "['alone', 'noisy']"),
-            background("two", "['noisy']"),
-        );
-        let experiment = parse(&text, "x.toml", "x", &[], &[]).unwrap();
-        let [one, two] = experiment.background.as_slice() else { panic!("two") };
-        let server = |number: &str| Resource::server(&format!("{number} at port 5432"));
-        let neighbor =
-            |spec, number, connections| Neighbor { spec, server: server(number), connections };
-        let all = [neighbor(one, "7", 31), neighbor(two, "7", 5)];
-        let beside = |condition: &str, number| connections_beside(&all, condition, &server(number));
-        assert_eq!([beside("alone", "7"), beside("noisy", "7")], [31, 36]);
-        // The second copy of a condition is measured beside the same work.
-        assert_eq!(beside("alone (A/A)", "7"), 31);
-        assert_eq!(beside("noisy", "8"), 0, "another server");
-        let elsewhere = [neighbor(one, "7", 31), neighbor(two, "8", 5)];
-        assert_eq!(connections_beside(&elsewhere, "noisy", &server("8")), 5);
-    }
 
     #[test]
     fn a_rate_is_that_of_the_judged_window() {
@@ -483,7 +463,8 @@ mod tests {
     fn spec() -> BackgroundSpec {
         let text = "[targets.a]\nprivate = true\n[workload]\nkind = 'commit'\n[[condition]]\nname = 'c'\n\
                     target = 'a'\n[[background]]\nname = 'n'\ntarget = 'a'\nconditions = ['c']\nkind = 'slob'\n";
-        parse(text, "x.toml", "x", &[], &[]).unwrap().background.remove(0)
+        let experiment = read(text);
+        read_again(text, |root| spec::parse(root, &experiment)).unwrap().remove(0)
     }
 
     #[test]

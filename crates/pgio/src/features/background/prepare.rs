@@ -1,25 +1,24 @@
 //! Prepares the background work of an experiment on its servers.
 //!
-//! Next: `experiment::background` runs it beside the trials.
+//! Next: [`super::running`] runs it beside the trials.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pgio_connect::Client;
 
-use super::error::OpenError;
-use super::job::Job;
-use super::servers::TargetServer;
-use super::workloads::{self, WorkPlace};
-use crate::config::experiment::{BackgroundSpec, Condition, WorkloadSpec};
+use super::running::{AllBackground, Background, reservation};
+use super::spec::BackgroundSpec;
+use crate::config::experiment::{Condition, WorkloadSpec};
 use crate::config::{ConnectString, Layer, Use};
 use crate::dataset::verify;
 use crate::experiment::admin::{
     open_admin, open_admin_anywhere, open_reader_anywhere, refuse_other_runs,
 };
-use crate::experiment::background::{Background, Neighbor, connections_beside};
+use crate::experiment::application::{Job, OpenError, TargetServer, WorkPlace, workloads};
+use crate::experiment::companion::{Accompanied, Reservation, connections_beside};
 use crate::experiment::event::Observer;
-use crate::experiment::live::{LiveCell, LiveError};
+use crate::experiment::live::LiveError;
 use crate::experiment::target;
 use crate::host::stop::Stop;
 use crate::host::{Hosts, LOCAL};
@@ -31,16 +30,13 @@ use crate::workload::{self, NeededSessions, Workload};
 /// Prepares the work that runs beside a judged workload; a private server is loaded, unless the judged
 /// workload or other background work has its data set there.
 pub(super) fn prepare(
-    job: &Job,
-    judged: &WorkloadSpec,
-    cells: &[LiveCell],
-    servers: &BTreeMap<String, TargetServer>,
-    run_id: &str,
-    stop: &Stop,
+    specs: &[BackgroundSpec],
+    run: &Accompanied<'_>,
     observe: &mut Observer<'_>,
-) -> Result<Vec<Background>, OpenError> {
-    let mut all: Vec<Background> = Vec::new();
-    for spec in &job.experiment.background {
+) -> Result<AllBackground, OpenError> {
+    let Accompanied { job, workload: judged, cells, servers, run_id, stop } = *run;
+    let mut all = Vec::<Background>::new();
+    for spec in specs {
         if !cells.iter().any(|cell| spec.runs_beside(&cell.cell.condition)) {
             continue;
         }
@@ -52,10 +48,11 @@ pub(super) fn prepare(
         let prepared = prepare_one(job, spec, target, (run_id, load), stop, observe);
         let (background, mut admin) = prepared.map_err(|error| beside(spec, error))?;
         all.push(background);
-        let neighbors: Vec<Neighbor<'_>> = all.iter().map(Background::neighbor).collect();
-        check_room(job, &neighbors, &mut admin, stop).map_err(|error| beside(spec, error))?;
+        let taken: Vec<Reservation> = all.iter().map(Background::reservation).collect();
+        let room = check_room(job, spec, &taken, &mut admin, stop);
+        room.map_err(|error| beside(spec, error))?;
     }
-    Ok(all)
+    Ok(AllBackground(all))
 }
 
 fn prepare_one(
@@ -100,22 +97,23 @@ fn prepare_one(
 }
 
 /// Refuses, on servers that exist, work that could not be prepared. Returns what it takes from these servers.
-pub(super) fn check_on<'a>(
-    job: &'a Job,
+pub(super) fn check_on(
+    specs: &[BackgroundSpec],
+    job: &Job,
     servers: &BTreeMap<String, TargetServer>,
     stop: &Stop,
     observe: &mut Observer<'_>,
-) -> Result<Vec<Neighbor<'a>>, OpenError> {
+) -> Result<Vec<Reservation>, OpenError> {
     let mut all = Vec::new();
-    for spec in &job.experiment.background {
+    for spec in specs {
         let Some(target) = servers.get(&spec.target) else { continue };
         let mut check = || {
             let (mut admin, server) = open_reader_anywhere(&target.params)?;
             let identity = identity_of(&mut admin, &server)?;
             let place = (&server, false);
             let workload = prepare_work(job, spec, target, place, &mut admin, stop, observe)?;
-            all.push(Neighbor::new(spec, identity, &*workload));
-            check_room(job, &all, &mut admin, stop)
+            all.push(reservation(spec, identity, &*workload));
+            check_room(job, spec, &all, &mut admin, stop)
         };
         check().map_err(|error| beside(spec, error))?;
     }
@@ -124,8 +122,8 @@ pub(super) fn check_on<'a>(
 
 /// Adds to an error which work it concerns, and where.
 fn beside(spec: &BackgroundSpec, source: OpenError) -> OpenError {
-    let (name, place) = (spec.work.name.clone(), spec.place());
-    OpenError::Background { name, place, source: Box::new(source) }
+    let what = format!("background work `{}` on {}", spec.work.name, spec.place());
+    OpenError::Companion { what, source: Box::new(source) }
 }
 
 /// A standby has its primary's system identifier, and may have its port as well, but connections of its own.
@@ -169,18 +167,19 @@ fn refuse_writes(spec: &BackgroundSpec, layer: &Layer) -> Result<(), OpenError> 
     }
 }
 
-/// Refuses the last of these for which its server has no room beside conditions that run on other targets.
+/// Refuses this work, the last of those that take connections, if its server has no room beside conditions that run on other targets.
 /// `live::check` judges the conditions that run there, because they may change the limit. `admin` is a session there.
 fn check_room(
     job: &Job,
-    all: &[Neighbor<'_>],
+    spec: &BackgroundSpec,
+    all: &[Reservation],
     admin: &mut Client,
     stop: &Stop,
 ) -> Result<(), OpenError> {
     let Some(last) = all.last() else { return Ok(()) };
-    let runs_apart = |c: &&Condition| c.targets().all(|target| *target != last.spec.target);
+    let runs_apart = |c: &&Condition| c.targets().all(|target| *target != spec.target);
     let apart = job.experiment.conditions.iter().filter(runs_apart);
-    let needed = apart.map(|c| connections_beside(all, &c.name, &last.server)).max().unwrap_or(0);
+    let needed = apart.map(|c| connections_beside(all, &c.name, &last.server).0).max().unwrap_or(0);
     // The trial has one admin session there instead of this one.
     let total = needed.saturating_sub(1);
     let own = last.connections.saturating_sub(1).min(total);
@@ -197,11 +196,12 @@ fn layer(job: &Job, spec: &BackgroundSpec) -> Layer {
 /// Checks keys and programs of work on servers that do not exist yet. On `servers`, a data set's mark supplies absent
 /// keys, so [`check_on`] checks them there.
 pub(super) fn check(
+    specs: &[BackgroundSpec],
     job: &Job,
     servers: &BTreeMap<String, TargetServer>,
     hosts: &Hosts,
 ) -> Result<(), OpenError> {
-    for spec in job.experiment.background.iter().filter(|b| !servers.contains_key(&b.target)) {
+    for spec in specs.iter().filter(|b| !servers.contains_key(&b.target)) {
         let layer = layer(job, spec);
         let check = || {
             if spec.standby.is_some() {
@@ -217,6 +217,7 @@ pub(super) fn check(
 
 #[cfg(test)]
 mod tests {
+    use super::super::specs;
     use super::*;
     use crate::experiment::application::scripted::{COMMITS, job};
     use crate::experiment::application::servers;
@@ -230,7 +231,7 @@ mod tests {
         ));
         let params = servers::params(&job, "7", &mut |_| {}).unwrap();
         let servers = servers::existing_servers(&job.experiment, params, &Hosts::new());
-        check(&job, &servers, &Hosts::new()).map_err(|error| words::sentence(&error))
+        check(&specs(&job), &job, &servers, &Hosts::new()).map_err(|error| words::sentence(&error))
     }
 
     #[test]
@@ -262,7 +263,8 @@ mod tests {
                 "{head}[[background]]\ntarget = 'target'\nconditions = ['on']\nkind = 'command'\n{keys}\n"
             );
             let job = job(&text);
-            check(&job, &BTreeMap::new(), &Hosts::new()).map_err(|error| words::sentence(&error))
+            check(&specs(&job), &job, &BTreeMap::new(), &Hosts::new())
+                .map_err(|error| words::sentence(&error))
         };
         assert_eq!(command(standby, "standby = 'standby'\nrun = ['true']"), Ok(()));
         let error = command(standby, "standby = 'standby'\npreset = 'pgbench-S'").unwrap_err();

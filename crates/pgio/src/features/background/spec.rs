@@ -6,16 +6,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::condition::{AA_SUFFIX, Condition};
-use super::key::section;
-use super::rules::{Rules, Weave};
-use super::section::Section;
-use super::target::Target;
-use super::workload::{self, WorkloadSpec};
-use super::{command, limits};
+use crate::config::experiment::key::section;
+use crate::config::experiment::part::{self, File, FilePart};
+use crate::config::experiment::section::Section;
+use crate::config::experiment::{
+    Condition, Experiment, Target, Weave, WorkloadSpec, command, limits, workload,
+};
 use crate::config::keys::names;
 use crate::config::kinds::Things;
 use crate::config::value::{ConfigError, nearest};
+use crate::experiment::companion;
 
 section! { keys, "[[background]]",
     "Work beside the judged workload, in named conditions. It takes the keys of a workload as well, runs as long as the trial, is not judged, and is not taken for foreign load.";
@@ -30,7 +30,7 @@ section! { keys, "[[background]]",
 const MARGIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct BackgroundSpec {
+pub(super) struct BackgroundSpec {
     /// A name of the file's targets.
     pub target: String,
     /// A standby of that target, which is private, instead of its primary.
@@ -41,34 +41,33 @@ pub struct BackgroundSpec {
 
 impl BackgroundSpec {
     /// Returns the server that it works on, for messages.
-    pub fn place(&self) -> String {
+    pub(super) fn place(&self) -> String {
         match &self.standby {
             Some(standby) => format!("standby `{standby}` of `{}`", self.target),
             None => format!("`{}`", self.target),
         }
     }
 
-    /// Also beside the second copy of a named baseline, which must not differ from the first.
-    pub fn runs_beside(&self, condition: &str) -> bool {
-        let original = condition.strip_suffix(AA_SUFFIX).unwrap_or(condition);
-        self.work.conditions.iter().flatten().any(|name| name == condition || name == original)
+    pub(super) fn runs_beside(&self, condition: &str) -> bool {
+        companion::is_beside(self.conditions(), condition)
+    }
+
+    pub(super) fn conditions(&self) -> &[String] {
+        self.work.conditions.as_deref().unwrap_or_default()
     }
 }
 
-/// What the other sections say, against which a section is checked.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Others<'a> {
-    pub(super) targets: &'a BTreeMap<String, Target>,
-    pub(super) conditions: &'a [Condition],
-    pub(super) workloads: &'a [WorkloadSpec],
-    pub(super) rules: &'a Rules,
-    /// The longest trial of these workloads: its warm-up and window.
-    pub(super) trial: Duration,
-}
+pub(super) static PART: FilePart = FilePart {
+    sections: &[keys::SECTION],
+    lists: None,
+    complete: |file: &File<'_>, experiment| parse(file.root, experiment).map(drop),
+    hidden: &[],
+};
 
+/// Reads the sections of a file, of which the core has read the rest.
 pub(super) fn parse(
     root: &Section<'_>,
-    others: Others<'_>,
+    others: &Experiment,
 ) -> Result<Vec<BackgroundSpec>, ConfigError> {
     let mut all: Vec<BackgroundSpec> = Vec::new();
     for section in root.sections_within("background", limits::WORKLOADS)? {
@@ -89,17 +88,17 @@ pub(super) fn parse(
     Ok(all)
 }
 
-fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpec, ConfigError> {
+fn background(section: &Section<'_>, others: &Experiment) -> Result<BackgroundSpec, ConfigError> {
     let mut work = workload::workload(section, keys::SECTION.names)?;
-    let target = target(section, others.targets)?;
-    let standby = standby(section, &target, others.targets)?;
-    check_conditions(section, &work, others.conditions)?;
+    let target = target(section, &others.targets)?;
+    let standby = standby(section, &target, &others.targets)?;
+    check_conditions(section, &work, &others.conditions)?;
     let def = work.kind.def();
     // Only a program takes them; sessions work until they are stopped.
     let times =
         [names::run_time, names::warmup].into_iter().filter(|_| !def.program && !def.tests_device);
     let own = [names::transactions, names::work_loop, workload::keys::reset.name];
-    let added = super::part::added(&workload::keys::SECTION);
+    let added = part::added(&workload::keys::SECTION);
     for key in own.into_iter().chain(added).chain(times) {
         if section.has(key) {
             let message = "does not apply: background work runs as long as the trial";
@@ -119,7 +118,7 @@ fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpe
     }
     work.layer.warmup.get_or_insert(Duration::ZERO);
     // Some programs count whole seconds.
-    let whole = (others.trial + MARGIN).as_secs_f64().ceil();
+    let whole = (longest_trial(others) + MARGIN).as_secs_f64().ceil();
     work.layer.run_time.get_or_insert(Duration::from_secs(whole as u64));
     if let Some(spec) = &work.command {
         command::check_times(section, spec, &work.layer)?;
@@ -127,17 +126,26 @@ fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpe
     Ok(BackgroundSpec { target, standby, work })
 }
 
+/// Returns the warm-up and window of the longest trial.
+fn longest_trial(experiment: &Experiment) -> Duration {
+    let trials = experiment.workloads.iter().map(|w| {
+        let window = w.layer.run_time.unwrap_or(experiment.duration);
+        w.layer.warmup.unwrap_or(experiment.warmup) + window
+    });
+    trials.max().unwrap_or_default()
+}
+
 /// Returns what has something at the same time that only one work of its kind can have: the judged workload (none) or
 /// another.
 fn find_sharer<'a>(
     background: &BackgroundSpec,
     earlier: &'a [BackgroundSpec],
-    others: Others<'_>,
+    others: &Experiment,
 ) -> Option<Option<&'a BackgroundSpec>> {
-    let own = exclusive(&background.work, &background.target, others.targets);
+    let own = exclusive(&background.work, &background.target, &others.targets);
     let shares = |work: &WorkloadSpec, target: &str| {
         work.kind == background.work.kind
-            && !own.is_disjoint(&exclusive(work, target, others.targets))
+            && !own.is_disjoint(&exclusive(work, target, &others.targets))
     };
     for condition in others.conditions.iter().filter(|c| background.runs_beside(&c.name)) {
         let mut judged = others.workloads.iter().filter(|w| w.runs_under(&condition.name));
@@ -225,6 +233,8 @@ fn check_conditions(
 mod tests {
     use std::time::Duration;
 
+    use super::parse;
+    use crate::config::experiment::part::read_again as again;
     use crate::config::experiment::tests::{error, read};
     use crate::config::kinds::SLOB;
 
@@ -235,11 +245,13 @@ mod tests {
 
     #[test]
     fn a_neighbor_takes_the_keys_of_its_workload() {
-        let experiment = read(&format!(
+        let text = format!(
             "{HEAD}target = 'n1'\nconditions = ['noisy']\nkind = 'slob'\nscale = '64M'\nnum_threads = 2\n\
              [[background]]\nname = 'quiet too'\ntarget = 'judged'\nconditions = ['quiet']\nkind = 'slob'\n"
-        ));
-        let [slob, second] = experiment.background.as_slice() else { panic!() };
+        );
+        let experiment = read(&text);
+        let specs = again(&text, |root| parse(root, &experiment)).unwrap();
+        let [slob, second] = specs.as_slice() else { panic!() };
         assert_eq!((slob.target.as_str(), slob.work.kind), ("n1", SLOB));
         assert_eq!(
             slob.work.layer.run_time,

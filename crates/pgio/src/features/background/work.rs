@@ -13,9 +13,8 @@ use crate::experiment::trial::metrics_of;
 use crate::host::stop::Stop;
 use crate::pg::words;
 use crate::rng::derive;
-use crate::workload::Output;
 use crate::workload::{
-    EngineError, Generator, Progress, Setup, WindowEvent, WindowOutcome, Workload,
+    EngineError, Generator, Output, Progress, Setup, WindowEvent, WindowOutcome, Workload,
 };
 use pgio_connect::ConnectParams;
 
