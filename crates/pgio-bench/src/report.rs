@@ -191,7 +191,7 @@ pub(super) fn manifest(trials: u32) -> Manifest {
         rules: Rules::default(),
         resumed: Vec::new(),
         varied: None,
-        screening: None,
+        design: None,
         weave: None,
     }
 }

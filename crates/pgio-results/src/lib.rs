@@ -5,7 +5,7 @@
 //! their latencies, [`latency`] the metrics derived from a histogram,
 //! [`checks`] the table of validity checks, [`thresholds`] their numbers, [`telemetry`] observations beside the
 //! workload, [`wire`] the record of a trial as JSON, [`store`] the directory of an experiment,
-//! [`joint`] the servers that share a window, [`points`] what is varied beside the conditions, [`screening`] the factors that conditions are made of. Nothing here measures or judges. Next:
+//! [`joint`] the servers that share a window, [`points`] what is varied beside the conditions, [`factors`] the factors that conditions are made of. Nothing here measures or judges. Next:
 //! `pgio_verdict` draws conclusions from these records alone.
 
 mod directory;
@@ -16,12 +16,12 @@ pub mod units;
 pub mod change;
 pub mod checks;
 pub mod danger;
+pub mod factors;
 pub mod joint;
 pub mod latency;
 pub mod metrics;
 pub mod model;
 pub mod points;
-pub mod screening;
 pub mod store;
 pub mod telemetry;
 #[cfg(feature = "test-support")]

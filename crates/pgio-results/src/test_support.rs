@@ -117,7 +117,7 @@ pub fn manifest() -> Manifest {
         rules: Rules::default(),
         resumed: Vec::new(),
         varied: None,
-        screening: None,
+        design: None,
         weave: None,
     }
 }

@@ -5,7 +5,7 @@
 
 use super::comparison::{ALPHA, Comparison, Interval, directed_decision};
 use super::pairing::{ByCondition, ConditionTrials, PairedTrials, Pairs};
-use super::{condition, degraded, families, margin, screening, tail, totals, waits};
+use super::{condition, degraded, effects, families, margin, tail, totals, waits};
 use benchmath::effect::{self, Paired};
 use benchmath::warning::Warning;
 use pgio_results::metrics::{self, Direction, Kind, MetricDef};
@@ -44,8 +44,8 @@ fn compare_metrics(
     trials: &ByCondition<'_>,
     wanted: impl Fn(&str, &str) -> bool,
 ) -> Vec<Comparison> {
-    // A factorial design compares sides of all cells instead (`screening`): a cell alone answers nothing.
-    if screening::factorial(manifest).is_some() {
+    // A factorial design compares sides of all cells instead (`contrasts`): a cell alone answers nothing.
+    if effects::factorial(manifest).is_some() {
         return Vec::new();
     }
     // A manifest that names no known baseline has nothing to compare with.

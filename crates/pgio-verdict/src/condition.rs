@@ -178,8 +178,8 @@ pub(super) fn question(manifest: &Manifest) -> String {
     if let Some(own) = &manifest.rules.question {
         return own.clone();
     }
-    if let Some(screening) = &manifest.screening {
-        let factors = screening.factors.iter().map(|f| format!("`{}`", f.name));
+    if let Some(design) = &manifest.design {
+        let factors = design.factors.iter().map(|f| format!("`{}`", f.name));
         return format!("Which of {} make a difference?", listed(&factors.collect::<Vec<_>>()));
     }
     let asked =

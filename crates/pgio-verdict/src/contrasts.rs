@@ -18,8 +18,8 @@ use super::comparison::{ALPHA, Verdict};
 use super::pairing::{ByCondition, ConditionTrials, PairedTrials, Pairs};
 use super::totals::{self, Totals};
 use super::{families, margin, tail};
+use pgio_results::factors::FactorDesign;
 use pgio_results::metrics::{self, MetricDef};
-use pgio_results::screening::Screening;
 use pgio_results::store::Manifest;
 
 /// An effect after its family was judged.
@@ -41,20 +41,20 @@ pub(super) struct Values {
 /// All main effects and interactions on the primary metric and on those that are judged beside it, as
 /// one family.
 pub(super) fn judge(
-    screening: &Screening,
+    design: &FactorDesign,
     manifest: &Manifest,
     trials: &ByCondition<'_>,
 ) -> Vec<ContrastResult> {
-    let contrasts = all(screening);
+    let contrasts = all(design);
     let mut found = Vec::new();
     for def in metrics::all(&manifest.metrics).filter(|def| is_judged(def, manifest)) {
-        let values = Values::new(screening, manifest, trials, def.name);
-        let why_not = why_not_compared(screening, trials, &def);
+        let values = Values::new(design, manifest, trials, def.name);
+        let why_not = why_not_compared(design, trials, &def);
         for contrast in &contrasts {
             let mut candidate = compare::by_ratio(&def, &values.sides(&contrast.high));
             candidate.whole = contrast.factors.len() as f64;
             let c = &mut candidate.comparison;
-            c.condition = name(screening, &contrast.factors);
+            c.condition = name(design, &contrast.factors);
             c.primary = def.name == manifest.primary_metric;
             c.judged = true;
             if c.primary {
@@ -90,12 +90,12 @@ pub(super) fn judge(
 /// The contrasts of three and more factors, as one family: the largest that is detected, and the number of contrasts.
 /// Many fractions leave none. `None` with too few blocks for a test.
 pub(super) fn remaining(
-    screening: &Screening,
+    design: &FactorDesign,
     manifest: &Manifest,
     trials: &ByCondition<'_>,
 ) -> Option<(Option<(String, effect::Comparison)>, usize)> {
-    let contrasts = design(screening).map_or_else(Vec::new, |d| d.remaining());
-    let values = Values::new(screening, manifest, trials, &manifest.primary_metric);
+    let contrasts = matrix(design).map_or_else(Vec::new, |d| d.remaining());
+    let values = Values::new(design, manifest, trials, &manifest.primary_metric);
     let compared: Vec<effect::Comparison> =
         contrasts.iter().map(|c| values.sides(&c.high)).map(|sides| compare(&sides)).collect();
     let series: Vec<Series> = compared.iter().map(|c| values.series(c)).collect();
@@ -106,7 +106,7 @@ pub(super) fn remaining(
     let detected = contrasts.iter().zip(compared).zip(judged).filter(|(_, j)| j.p <= ALPHA);
     let found = detected.map(|((contrast, mut c), judged)| {
         (c.low, c.high) = judged.bounds.map(|(low, high)| (low.exp(), high.exp())).unzip();
-        (name(screening, &contrast.factors), c)
+        (name(design, &contrast.factors), c)
     });
     let size = |c: &effect::Comparison| c.ratio.map_or(0.0, |ratio| ratio.ln().abs());
     Some((found.max_by(|(_, a), (_, b)| size(a).total_cmp(&size(b))), contrasts.len()))
@@ -123,22 +123,22 @@ fn is_judged(def: &MetricDef<'_>, manifest: &Manifest) -> bool {
 }
 
 /// The design of the stored cells; without a usable one there are no contrasts.
-fn design(screening: &Screening) -> Option<Design> {
-    Design::from_cells(screening.levels())
+fn matrix(design: &FactorDesign) -> Option<Design> {
+    Design::from_cells(design.levels())
 }
 
-fn all(screening: &Screening) -> Vec<Contrast> {
-    let design = design(screening);
-    design.map_or_else(Vec::new, |d| [d.main_effects(), d.interactions()].concat())
+fn all(design: &FactorDesign) -> Vec<Contrast> {
+    let matrix = matrix(design);
+    matrix.map_or_else(Vec::new, |d| [d.main_effects(), d.interactions()].concat())
 }
 
 /// Number of interactions, aliased ones counted once.
-pub(super) fn interactions(screening: &Screening) -> usize {
-    design(screening).map_or(0, |d| d.interactions().len())
+pub(super) fn interactions(design: &FactorDesign) -> usize {
+    matrix(design).map_or(0, |d| d.interactions().len())
 }
 
-pub(super) fn resolution(screening: &Screening) -> Option<u32> {
-    design(screening).filter(|_| screening.design.is_factorial()).map(|d| d.resolution())
+pub(super) fn resolution(design: &FactorDesign) -> Option<u32> {
+    matrix(design).filter(|_| design.kind.is_factorial()).map(|d| d.resolution())
 }
 
 /// All interactions of a contrast; empty for a main effect.
@@ -147,18 +147,18 @@ pub(super) fn pairs(contrast: &Contrast) -> Vec<[usize; 2]> {
     own.into_iter().chain(contrast.aliases.iter().copied()).collect()
 }
 
-fn name(screening: &Screening, factors: &[usize]) -> String {
-    let names: Vec<String> = factors.iter().map(|f| screening.factors[*f].name.clone()).collect();
+fn name(design: &FactorDesign, factors: &[usize]) -> String {
+    let names: Vec<String> = factors.iter().map(|f| design.factors[*f].name.clone()).collect();
     title(&names)
 }
 
 /// Why a metric cannot be compared in this design, such as a percentile of too few operations.
 fn why_not_compared(
-    screening: &Screening,
+    design: &FactorDesign,
     trials: &ByCondition<'_>,
     def: &MetricDef<'_>,
 ) -> Option<String> {
-    let cells = screening.cells.iter().filter_map(|cell| trials.get(cell.condition.as_str()));
+    let cells = design.cells.iter().filter_map(|cell| trials.get(cell.condition.as_str()));
     let cells: Vec<&ConditionTrials<'_>> = cells.collect();
     let is_bounded = || cells.iter().any(|condition| condition.is_bounded(def.name));
     let bounded = "not compared: the window's end cut off operations in some cell; lengthen the window, or lower the rate";
@@ -172,7 +172,7 @@ pub fn title(factors: &[String]) -> String {
 
 /// The value of each cell by block, as far as it has one.
 fn by_block(
-    screening: &Screening,
+    design: &FactorDesign,
     manifest: &Manifest,
     trials: &ByCondition<'_>,
     metric: &str,
@@ -180,11 +180,10 @@ fn by_block(
     let mut found: BTreeMap<u32, Vec<Option<f64>>> = BTreeMap::new();
     let Some(baseline) = trials.get(manifest.baseline.as_str()) else { return found };
     let reference: BTreeMap<u32, f64> = baseline.values_by_block(metric).collect();
-    for (n, cell) in screening.cells.iter().enumerate() {
+    for (n, cell) in design.cells.iter().enumerate() {
         let Some(condition) = trials.get(cell.condition.as_str()) else { continue };
         let mut put = |block: u32, value: f64| {
-            found.entry(block).or_insert_with(|| vec![None; screening.cells.len()])[n] =
-                Some(value);
+            found.entry(block).or_insert_with(|| vec![None; design.cells.len()])[n] = Some(value);
         };
         if cell.condition == manifest.baseline {
             reference.iter().for_each(|(block, value)| put(*block, *value));
@@ -202,11 +201,11 @@ fn by_block(
 
 /// Blocks that do not count, with the cells that have no valid trial.
 pub(super) fn incomplete(
-    screening: &Screening,
+    design: &FactorDesign,
     manifest: &Manifest,
     trials: &ByCondition<'_>,
 ) -> Vec<(u32, Vec<String>)> {
-    let all = by_block(screening, manifest, trials, &manifest.primary_metric);
+    let all = by_block(design, manifest, trials, &manifest.primary_metric);
     let ran = trials
         .values()
         .flat_map(|condition| &condition.all)
@@ -215,7 +214,7 @@ pub(super) fn incomplete(
     let missing = |block: u32| {
         // Without its baseline, a block has no ratios.
         let Some(values) = all.get(&block) else { return (block, vec![manifest.baseline.clone()]) };
-        let without = screening.cells.iter().zip(values).filter(|(_, value)| value.is_none());
+        let without = design.cells.iter().zip(values).filter(|(_, value)| value.is_none());
         (block, without.map(|(cell, _)| cell.condition.clone()).collect::<Vec<_>>())
     };
     ran.into_iter().map(missing).filter(|(_, cells)| !cells.is_empty()).collect()
@@ -223,7 +222,7 @@ pub(super) fn incomplete(
 
 impl Values {
     fn new(
-        screening: &Screening,
+        design: &FactorDesign,
         manifest: &Manifest,
         trials: &ByCondition<'_>,
         metric: &str,
@@ -231,7 +230,7 @@ impl Values {
         let def = metrics::find(&manifest.metrics, metric);
         let has_totals = def.is_some_and(|def| totals::exist(&def));
         let mut values = Values { blocks: Vec::new(), cells: Vec::new(), has_totals };
-        for (block, cells) in by_block(screening, manifest, trials, metric) {
+        for (block, cells) in by_block(design, manifest, trials, metric) {
             if let Some(cells) = cells.into_iter().collect::<Option<Vec<f64>>>() {
                 values.blocks.push(block);
                 values.cells.push(cells);
@@ -265,11 +264,11 @@ impl Values {
     /// The effect of a factor while another one has this level, judged alone, and the one-sided bounds of its totals.
     pub(super) fn given(
         &self,
-        screening: &Screening,
+        design: &FactorDesign,
         factor: usize,
         (given, level): (usize, bool),
     ) -> (effect::Comparison, Option<(f64, f64)>) {
-        let levels = screening.levels();
+        let levels = design.levels();
         let side = |high: bool| {
             self.means(|cell| levels[cell][given] == level && levels[cell][factor] == high)
         };

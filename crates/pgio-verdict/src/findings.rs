@@ -12,7 +12,7 @@ use super::condition::{CountedWarning, Factor, Finding, STALLS, differing_factor
 use super::pairing::{ByCondition, ConditionTrials, value};
 use super::resolution::width;
 use super::totals::Totals;
-use super::{degraded, screening, steady, woven};
+use super::{degraded, effects, steady, woven};
 use pgio_results::change::fact;
 use pgio_results::metrics;
 use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
@@ -302,8 +302,8 @@ fn not_precise(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Findin
 
 fn factors(manifest: &Manifest) -> Vec<Finding> {
     // A design attributes effects to its factors, whatever a factor changes.
-    let design = manifest.screening.as_ref();
-    if design.is_some_and(|design| screening::attributes_effects(design, manifest)) {
+    let design = manifest.design.as_ref();
+    if design.is_some_and(|design| effects::attributes_effects(design, manifest)) {
         return Vec::new();
     }
     let remedy = match design {

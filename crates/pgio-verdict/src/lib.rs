@@ -15,7 +15,7 @@
 //! totals (`totals`) and the degraded time (`degraded`). `margin` decides whether an effect exceeds the margin that the experiment names; [`pilot`]
 //! plans how many blocks that takes.
 //!
-//! [`screening`] estimates the effects of factors, if a design made the conditions from them.
+//! [`effects`] estimates the effects of factors, if a design made the conditions from them.
 //!
 //! Next: `report` renders an [`Analysis`] as text and JSON; [`across`] compares two experiments,
 //! [`history`] follows one over many runs.
@@ -29,6 +29,7 @@ pub mod cross;
 mod degraded;
 pub mod device;
 mod drift;
+pub mod effects;
 mod families;
 mod findings;
 pub mod history;
@@ -39,7 +40,6 @@ pub mod pilot;
 pub mod reconcile;
 pub mod replica;
 pub mod resolution;
-pub mod screening;
 mod servers;
 pub mod shares;
 pub mod standbys;
@@ -61,9 +61,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use self::condition::BackgroundRate;
+use self::effects::FactorEffects;
 use self::reconcile::Reconciliation;
 use self::replica::Replica;
-use self::screening::ScreeningResult;
 use self::standbys::StandbyUse;
 use self::waits::{Decomposition, DecompositionDifference};
 use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
@@ -160,8 +160,8 @@ pub struct Analysis {
     #[cfg_attr(feature = "schema", schemars(skip))]
     pub features: BTreeMap<&'static str, Box<RawValue>>,
     /// The effects of factors; a factorial design has these in place of comparisons with the baseline.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub screening: Option<ScreeningResult>,
+    #[serde(rename = "screening", default, skip_serializing_if = "Option::is_none")]
+    pub factor_effects: Option<FactorEffects>,
     /// The single servers of conditions that run on several in one window; empty otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<Server>,
@@ -210,8 +210,8 @@ impl Analysis {
 pub fn primary_comparisons(stored: &StoredExperiment) -> Vec<Comparison> {
     let stored = cross::judged(stored);
     let trials = pairing::by_condition(&stored.manifest, &stored.trials);
-    if screening::factorial(&stored.manifest).is_some() {
-        return screening::contrasts(&stored.manifest, &trials);
+    if effects::factorial(&stored.manifest).is_some() {
+        return effects::contrasts(&stored.manifest, &trials);
     }
     compare::judged_primary(&stored.manifest, &trials)
 }
@@ -243,7 +243,7 @@ pub fn analyze(stored: &StoredExperiment) -> Analysis {
     let spread = spreads.get(&manifest.primary_metric);
     further.extend(layout::findings(manifest, &trials, &comparisons, spread));
     let ran = stored.trials.iter().filter_map(|t| t.place.as_ref()).map(|p| p.block).max();
-    let screened = screening::all(manifest, &trials, &comparisons);
+    let screened = effects::all(manifest, &trials, &comparisons);
     // In a factorial design the effects take the place of comparisons.
     let effects: Vec<Comparison> = match &screened {
         Some(s) if s.design.is_factorial() => {
@@ -275,7 +275,7 @@ pub fn analyze(stored: &StoredExperiment) -> Analysis {
         background: condition::all(manifest, &trials),
         features: BTreeMap::new(),
         variance: variance::estimate(stored, &trials),
-        screening: screened,
+        factor_effects: screened,
         servers: servers::all(manifest, &conditions, &comparisons),
         checks: findings::all(stored, &trials, &everywhere, &effects, further),
         woven: woven::slices(manifest, &trials),

@@ -68,7 +68,7 @@ fn spread_of(
 ) -> Option<Spread> {
     let pooled = spreads.get(&c.metric).copied();
     // Each effect of a factorial design is one of all cells.
-    if manifest.screening.as_ref().is_some_and(|screening| screening.design.is_factorial()) {
+    if manifest.design.as_ref().is_some_and(|design| design.kind.is_factorial()) {
         return pooled;
     }
     let own = |c: &Comparison| spread::from_pair(c.sd_log?, c.blocks);

@@ -6,12 +6,12 @@ use benchmath::factorial::Design;
 use benchmath::rng::SplitMix64;
 use jiff::{Timestamp, ToSpan};
 use pgio_results::change::{Change, Subject};
+use pgio_results::factors::{DesignCell, DesignKind, Factor, FactorDesign};
 use pgio_results::histogram::Histogram;
 use pgio_results::latency::{Class, Statistic};
 use pgio_results::metrics::{self, DeclaredMetric, Direction};
 use pgio_results::model::Woven;
 use pgio_results::points::{Axis, AxisValue, Combination, Point, Varied};
-use pgio_results::screening::{DesignCell, DesignKind, Factor, Screening};
 use pgio_results::store::{ConditionInfo, Manifest, Store, StoreError, StoredExperiment};
 use pgio_results::telemetry::{Probes, StandbyLag, Telemetry, Waits};
 use pgio_results::test_support::{full_trial, manifest};
@@ -334,30 +334,30 @@ pub fn screened_in(
             .map(|(f, _)| (*f).to_owned())
             .collect(),
     };
-    let screening = Screening {
-        design: kind,
+    let made = FactorDesign {
+        kind,
         factors: FACTORS[..design.factors()].iter().map(factor).collect(),
         cells: design.cells().iter().enumerate().map(cell).collect(),
     };
     let mut rng = SplitMix64::new(seed);
     let mut trials = Vec::new();
     for block in 1..=blocks {
-        for (cell, levels) in screening.cells.iter().zip(design.cells()) {
+        for (cell, levels) in made.cells.iter().zip(design.cells()) {
             let uniform = (0..4).map(|_| rng.next_f64() - 0.5).sum::<f64>();
             let value = 1000.0 * rate(levels) * (noise * uniform * 3f64.sqrt()).exp();
             trials.push(trial(&cell.condition, block, &[("commits_per_second", value)]));
         }
     }
-    let names: Vec<&str> = screening.cells.iter().map(|cell| cell.condition.as_str()).collect();
+    let names: Vec<&str> = made.cells.iter().map(|cell| cell.condition.as_str()).collect();
     let mut stored = experiment(&names, trials);
     for (info, levels) in stored.manifest.conditions.iter_mut().zip(design.cells()) {
-        let changes = screening.factors.iter().zip(levels);
+        let changes = made.factors.iter().zip(levels);
         info.changes =
             changes.flat_map(|(f, high)| if *high { &f.high } else { &f.low }).cloned().collect();
     }
     stored.manifest.blocks = blocks;
     stored.manifest.baseline = "all low".to_owned();
-    stored.manifest.screening = Some(screening);
+    stored.manifest.design = Some(made);
     stored
 }
 
@@ -387,8 +387,8 @@ pub fn one_at_a_time() -> StoredExperiment {
         high: NAMES.iter().filter(|f| **f == name).map(|f| (*f).to_owned()).collect(),
     };
     stored.manifest.baseline = "all low".to_owned();
-    stored.manifest.screening = Some(Screening {
-        design: DesignKind::OneAtATime,
+    stored.manifest.design = Some(FactorDesign {
+        kind: DesignKind::OneAtATime,
         factors: NAMES.map(factor).to_vec(),
         cells: conditions.map(cell).to_vec(),
     });

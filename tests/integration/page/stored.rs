@@ -164,7 +164,7 @@ pub(super) fn manifest() -> Manifest {
         rules: Default::default(),
         resumed: Vec::new(),
         varied: None,
-        screening: None,
+        design: None,
         weave: None,
     }
 }

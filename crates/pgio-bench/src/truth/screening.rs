@@ -7,7 +7,7 @@
 use super::rounds::{Plan, scratch};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::cli::{output, signals};
-use pgio_verdict::screening::{Effect, LevelEffect, ScreeningResult};
+use pgio_verdict::effects::{Effect, FactorEffects, LevelEffect};
 use pgio_verdict::{Analysis, Verdict};
 
 const DELAY: &str = "commit_delay";
@@ -71,10 +71,10 @@ struct ScreeningVerdict {
 
 fn judge(analysis: &Analysis) -> Result<ScreeningVerdict, Failure> {
     let missing = || Failure::message(FAILED, "the analysis has no effects of factors");
-    Ok(judge_effects(analysis.screening.as_ref().ok_or_else(missing)?))
+    Ok(judge_effects(analysis.factor_effects.as_ref().ok_or_else(missing)?))
 }
 
-fn judge_effects(screened: &ScreeningResult) -> ScreeningVerdict {
+fn judge_effects(screened: &FactorEffects) -> ScreeningVerdict {
     let named = |factors: &[&str]| screened.effects.iter().find(|e| e.factors == factors);
     let with = |name: &str, verdict: Verdict| {
         named(&[name]).is_some_and(|e| e.comparison.verdict == verdict)

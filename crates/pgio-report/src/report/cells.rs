@@ -9,7 +9,7 @@ use super::table::{Column, Table};
 use pgio_results::latency::{Class, Statistic};
 use pgio_results::metrics::latency_metric;
 use pgio_results::waits::{GROUPS, WaitGroup};
-use pgio_verdict::screening::ScreeningResult;
+use pgio_verdict::effects::FactorEffects;
 use pgio_verdict::{Analysis, Condition};
 
 /// Classes in the order in which they tell most; a line of text has room for the first two that were timed.
@@ -75,7 +75,7 @@ pub(super) struct CellDetails {
 }
 
 /// All latencies and waits of each cell that has any.
-pub(super) fn folded(analysis: &Analysis, screened: &ScreeningResult) -> Vec<CellDetails> {
+pub(super) fn folded(analysis: &Analysis, screened: &FactorEffects) -> Vec<CellDetails> {
     let one = |cell: &Condition| {
         let latencies = CLASSES.into_iter().filter_map(|class| {
             let values = STATISTICS.map(|s| latency(cell, class, s));

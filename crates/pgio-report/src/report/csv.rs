@@ -14,7 +14,7 @@ use pgio_results::Trial;
 use pgio_results::metrics;
 use pgio_results::points::{Point, value_text};
 use pgio_results::store::StoredExperiment;
-use pgio_verdict::screening::{Effect, title};
+use pgio_verdict::effects::{Effect, title};
 use pgio_verdict::{Analysis, Bound, Comparison, Condition, TrialStatus, trial_statuses};
 
 const COLUMNS: &[&str] = &[

@@ -219,7 +219,7 @@ impl Reasons {
 fn obstacle(analysis: &Analysis) -> Option<String> {
     let share = share(analysis.margin?);
     let baseline = &analysis.baseline;
-    if analysis.screening.as_ref().is_some_and(|screened| screened.design.is_factorial()) {
+    if analysis.factor_effects.as_ref().is_some_and(|screened| screened.design.is_factorial()) {
         let why = "this design compares no condition with a baseline; write the settings that matter as \
                    conditions of their own to gate on them";
         return Some(why.to_owned());

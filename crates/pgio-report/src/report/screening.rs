@@ -1,6 +1,6 @@
 //! The effects of factors in words: what matters here, what does not, and what acts together.
 //!
-//! Numbers come from `pgio_verdict::screening`; this file words them. The table has every main effect and the
+//! Numbers come from `pgio_verdict::effects`; this file words them. The table has every main effect and the
 //! interactions that were detected; JSON and CSV have all.
 
 use super::format::{self, NONE, NOT_DECIDED};
@@ -9,18 +9,18 @@ use super::statement::effect;
 use super::table::{Column, Table, columns};
 use pgio_results::Metric;
 use pgio_results::change::Change;
-use pgio_results::screening::{DesignKind, Factor};
-use pgio_verdict::screening::{Conditional, Effect, LevelEffect, ScreeningResult, title};
+use pgio_results::factors::{DesignKind, Factor};
+use pgio_verdict::effects::{Conditional, Effect, FactorEffects, LevelEffect, title};
 use pgio_verdict::{Analysis, Comparison, Condition, Decision, Interval, Verdict};
 
 /// The screening, if its effects take the place of comparisons with a baseline.
-pub(super) fn factorial(analysis: &Analysis) -> Option<&ScreeningResult> {
-    analysis.screening.as_ref().filter(|screened| screened.design.is_factorial())
+pub(super) fn factorial(analysis: &Analysis) -> Option<&FactorEffects> {
+    analysis.factor_effects.as_ref().filter(|screened| screened.design.is_factorial())
 }
 
 /// The ranked effects, one table for each metric; empty without factors.
 pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
-    let Some(screened) = &analysis.screening else { return Vec::new() };
+    let Some(screened) = &analysis.factor_effects else { return Vec::new() };
     let mut metrics: Vec<&str> = Vec::new();
     for effect in &screened.effects {
         if !metrics.contains(&effect.comparison.metric.as_str()) {
@@ -37,7 +37,7 @@ pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
 
 /// Why there is no table of effects, if there is none; a factorial design says so in its lead.
 pub(super) fn notes_without_effects(analysis: &Analysis) -> Vec<String> {
-    let screened = analysis.screening.as_ref();
+    let screened = analysis.factor_effects.as_ref();
     let Some(screened) = screened.filter(|s| s.effects.is_empty() && !s.design.is_factorial())
     else {
         return Vec::new();
@@ -45,7 +45,7 @@ pub(super) fn notes_without_effects(analysis: &Analysis) -> Vec<String> {
     screened.notes.iter().map(|note| format!("Note: {note}.")).collect()
 }
 
-fn ranked(analysis: &Analysis, screened: &ScreeningResult, metric: &str) -> Table {
+fn ranked(analysis: &Analysis, screened: &FactorEffects, metric: &str) -> Table {
     let has_metric = |e: &&Effect| e.comparison.metric == metric;
     let shown: Vec<&Effect> =
         screened.effects.iter().filter(has_metric).filter(|e| is_shown(e)).collect();
@@ -121,7 +121,7 @@ pub(super) fn is_shown(effect: &Effect) -> bool {
 }
 
 /// `10 factors in 32 cells (fractional, resolution IV)`
-pub(super) fn design(screened: &ScreeningResult) -> String {
+pub(super) fn design(screened: &FactorEffects) -> String {
     let kind = match (screened.design, screened.resolution) {
         (DesignKind::Fractional, Some(5)) => "fractional, resolution V".to_owned(),
         (DesignKind::Fractional, Some(4)) => "fractional, resolution IV".to_owned(),
@@ -135,7 +135,7 @@ pub(super) fn design(screened: &ScreeningResult) -> String {
 }
 
 /// `0 → 10000`; empty for an interaction.
-fn levels(screened: &ScreeningResult, effect: &Effect) -> String {
+fn levels(screened: &FactorEffects, effect: &Effect) -> String {
     let [name] = effect.factors.as_slice() else { return String::new() };
     let Some(factor) = screened.factors.iter().find(|f| f.name == *name) else {
         return String::new();
@@ -198,7 +198,7 @@ fn at_levels(c: &Conditional) -> String {
 }
 
 /// What the interactions without a row are.
-fn not_shown(screened: &ScreeningResult, metric: &str) -> Option<String> {
+fn not_shown(screened: &FactorEffects, metric: &str) -> Option<String> {
     let hidden: Vec<&Comparison> = screened
         .effects
         .iter()
@@ -225,7 +225,7 @@ fn not_shown(screened: &ScreeningResult, metric: &str) -> Option<String> {
 }
 
 /// The cells, with which factors are high in each.
-pub(super) fn cells(analysis: &Analysis, screened: &ScreeningResult) -> Table {
+pub(super) fn cells(analysis: &Analysis, screened: &FactorEffects) -> Table {
     let row = |c: &Condition| {
         let cell = screened.cells.iter().find(|cell| cell.condition == c.name);
         let high = cell.map(|cell| cell.high.join(", ")).filter(|high| !high.is_empty());
@@ -260,7 +260,7 @@ pub(super) fn cells(analysis: &Analysis, screened: &ScreeningResult) -> Table {
 }
 
 /// The answer in sentences.
-pub(super) fn lead(analysis: &Analysis, screened: &ScreeningResult) -> Vec<String> {
+pub(super) fn lead(analysis: &Analysis, screened: &FactorEffects) -> Vec<String> {
     let primary = || screened.effects.iter().filter(|e| e.comparison.primary);
     let main: Vec<&Effect> = primary().filter(|e| !e.is_interaction()).collect();
     let mut sentences = vec![detected(analysis, &main)];
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn levels_of_a_factor_show_only_differing_values() {
         let mut stored = screened(6);
-        let factors = &mut stored.manifest.screening.as_mut().unwrap().factors;
+        let factors = &mut stored.manifest.design.as_mut().unwrap().factors;
         let siblings = Change::server("commit_siblings", "0");
         factors[0].low = vec![siblings.clone(), Change::server("commit_delay", "0")];
         factors[0].high = vec![siblings, Change::server("commit_delay", "5000")];

@@ -1,7 +1,7 @@
 //! Verdicts that are hard to say: what every form of the report says of them.
 
 use benchmath::factorial::Design;
-use pgio_results::screening::DesignKind;
+use pgio_results::factors::DesignKind;
 use pgio_results::store::StoredExperiment;
 use pgio_verdict::history::{Question, Run, history};
 use pgio_verdict::test_support::{FACTORS, changing_runs, demo, screened_in, set, stalling, woven};
@@ -93,7 +93,7 @@ fn a_factor_that_stalls_is_said_to_be_undecided_for_that() {
     let design = Design::full(2).unwrap();
     let mut stored = screened_in(&design, DesignKind::Full, (40, 0.01, 9), |_| 1.0);
     stored.manifest.rules.matters = Some(0.05);
-    let cells = stored.manifest.screening.as_ref().unwrap().cells.clone();
+    let cells = stored.manifest.design.as_ref().unwrap().cells.clone();
     for t in &mut stored.trials {
         let place = t.place.as_ref().unwrap();
         let cell = cells.iter().find(|cell| cell.condition == place.condition).unwrap();

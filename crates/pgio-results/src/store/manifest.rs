@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{StoreError, io};
 use crate::change::Change;
+use crate::factors::FactorDesign;
 use crate::metrics::DeclaredMetric;
 use crate::points::{ONLY_POINT, Point, Varied};
-use crate::screening::Screening;
 
 pub const MANIFEST_SCHEMA: &str = "pgio.manifest/1";
 
@@ -59,8 +59,8 @@ pub struct Manifest {
     #[serde(rename = "sweep", default, skip_serializing_if = "Option::is_none")]
     pub varied: Option<Varied>,
     /// The factors that the conditions combine, and the design.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub screening: Option<Screening>,
+    #[serde(rename = "screening", default, skip_serializing_if = "Option::is_none")]
+    pub design: Option<FactorDesign>,
     /// How the length of woven slices was chosen; absent unless it was to be found (`weave = "auto"`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weave: Option<Calibration>,

@@ -228,8 +228,8 @@ fn put_names_on_one_line(stored: &mut StoredExperiment) {
     if let Some(varied) = &mut manifest.varied {
         varied.at_middle_only.iter_mut().for_each(one_line);
     }
-    if let Some(screening) = &mut manifest.screening {
-        screening.cells.iter_mut().for_each(|cell| one_line(&mut cell.condition));
+    if let Some(design) = &mut manifest.design {
+        design.cells.iter_mut().for_each(|cell| one_line(&mut cell.condition));
     }
     if let Some(calibration) = &mut manifest.weave {
         let answers = calibration.tried.iter_mut().flat_map(|tried| &mut tried.answers);
@@ -292,9 +292,9 @@ pub(super) fn records(file: &File, path: &Path) -> Result<Records, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::factors::{DesignCell, DesignKind, FactorDesign};
     use crate::model::Woven;
     use crate::points::{Combination, Varied};
-    use crate::screening::{DesignCell, DesignKind, Screening};
     use crate::store::{
         Calibration, CarryOver, CarryOverQuestion, ConditionInfo, LengthVerdict, Store, TriedLength,
     };
@@ -391,8 +391,8 @@ mod tests {
             at_middle_only: vec![NAME.to_owned()],
         });
         let cell = DesignCell { condition: NAME.to_owned(), high: Vec::new() };
-        let (design, factors) = (DesignKind::Full, Vec::new());
-        stored.screening = Some(Screening { design, factors, cells: vec![cell] });
+        let (kind, factors) = (DesignKind::Full, Vec::new());
+        stored.design = Some(FactorDesign { kind, factors, cells: vec![cell] });
         let answer = CarryOver {
             condition: NAME.to_owned(),
             question: CarryOverQuestion::After,
@@ -424,7 +424,7 @@ mod tests {
             m.built.keys().next().unwrap(),
             &m.rules.judge[0],
             &m.varied.as_ref().unwrap().at_middle_only[0],
-            &m.screening.as_ref().unwrap().cells[0].condition,
+            &m.design.as_ref().unwrap().cells[0].condition,
             &m.weave.as_ref().unwrap().tried[0].answers[0].condition,
             &trial.place.as_ref().unwrap().condition,
             woven.after.keys().next().unwrap(),

@@ -24,8 +24,8 @@ use crate::host::{LOCAL, called};
 use crate::treatment;
 use benchmath::factorial::Design;
 use pgio_results::change::Change;
+use pgio_results::factors::{DesignKind, FactorDesign};
 use pgio_results::points::{Axis, AxisValue, Varied, value_text};
-use pgio_results::screening::{DesignKind, Screening};
 use pgio_results::units::exact_duration;
 
 /// `order`: whether to list the trials in their order.
@@ -375,7 +375,7 @@ fn factor_lines(job: &Job, preview: &Preview<'_>) -> Vec<String> {
 }
 
 /// `Design fractional: 10 factors in 32 cells, 6 blocks, 192 trials, about 9.2 min in all.`
-fn design_line(job: &Job, preview: &Preview<'_>, screening: &Screening) -> String {
+fn design_line(job: &Job, preview: &Preview<'_>, screening: &FactorDesign) -> String {
     let e = &job.experiment;
     let cells = screening.cells.len() as u64 + u64::from(e.aa);
     let trials = cells * u64::from(e.blocks) * preview.workloads.len() as u64;
@@ -383,7 +383,7 @@ fn design_line(job: &Job, preview: &Preview<'_>, screening: &Screening) -> Strin
         .map_or_else(String::new, |total| format!(", about {} in all", seconds(total.total())));
     format!(
         "Design {}: {} factors in {} cells, {} blocks, {trials} trials{time}.",
-        screening.design.name(),
+        screening.kind.name(),
         screening.factors.len(),
         screening.cells.len(),
         e.blocks
@@ -398,12 +398,12 @@ fn total_estimate(job: &Job, preview: &Preview<'_>) -> Option<Estimate> {
 }
 
 /// What the design can tell apart.
-fn resolution_line(screening: &Screening) -> String {
+fn resolution_line(screening: &FactorDesign) -> String {
     let design = Design::from_cells(screening.levels());
     let (interactions, resolution) =
         design.map_or((Vec::new(), 0), |d| (d.interactions(), d.resolution()));
     let aliased = interactions.iter().filter(|contrast| !contrast.aliases.is_empty()).count();
-    match screening.design {
+    match screening.kind {
         DesignKind::OneAtATime => {
             "  shows the effect of each factor alone, not whether factors act together".to_owned()
         }

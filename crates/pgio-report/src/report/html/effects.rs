@@ -12,7 +12,7 @@ use super::super::{cells, comparison, explain, screening, servers};
 use super::page::{Page, Section};
 use super::timeline::Points;
 use super::{intervals, table};
-use pgio_verdict::screening::ScreeningResult;
+use pgio_verdict::effects::FactorEffects;
 
 pub(super) fn section(page: &Page<'_>) -> Section {
     let metric = metric_name(&page.analysis.primary_metric);
@@ -37,7 +37,7 @@ pub(super) fn numbers(page: &Page<'_>) -> Section {
 }
 
 /// The section that takes the place of the comparisons with a baseline.
-pub(super) fn factors(page: &Page<'_>, screened: &ScreeningResult) -> Section {
+pub(super) fn factors(page: &Page<'_>, screened: &FactorEffects) -> Section {
     let metric = metric_name(&page.analysis.primary_metric);
     let tables = screening::tables(page.analysis);
     let folded = cells::folded(page.analysis, screened);

@@ -12,7 +12,7 @@ use super::super::{format, lead, margin};
 use super::page::Page;
 use super::svg::{self, Scale, percent, picture, px};
 use pgio_results::metrics::Direction;
-use pgio_verdict::screening::ScreeningResult;
+use pgio_verdict::effects::FactorEffects;
 use pgio_verdict::{Analysis, Comparison, NoiseFloor, Verdict};
 
 /// The height of the strip of a row, and where its interval is.
@@ -54,7 +54,7 @@ pub(super) fn conditions(page: &Page<'_>) -> Markup {
 }
 
 /// The effects of factors on the primary metric that the table shows, in its order.
-pub(super) fn factors(page: &Page<'_>, screened: &ScreeningResult) -> Markup {
+pub(super) fn factors(page: &Page<'_>, screened: &FactorEffects) -> Markup {
     let shown = screened.effects.iter().filter(|e| is_shown(e));
     let primary = shown.map(|e| &e.comparison).filter(|c| c.primary);
     let row = |c| {

@@ -15,7 +15,7 @@ use super::target::Target;
 use super::workload::{self, WorkloadSpec};
 use super::{keys, limits};
 use crate::config::value::ConfigError;
-pub use pgio_results::screening::DesignKind;
+pub use pgio_results::factors::DesignKind;
 
 /// The factors of an experiment, and the level of each in each condition.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use pgio_results::change::Change;
-use pgio_results::screening::{DesignCell, Factor, Screening};
+use pgio_results::factors::{DesignCell, Factor, FactorDesign};
 use pgio_results::{joint, metrics};
 use rustix::process::Signal;
 
@@ -75,7 +75,7 @@ pub struct Job {
     pub seed: u64,
     pub treatments: Parsed,
     /// The factors as they are stored, if the file has factors.
-    pub screening: Option<Screening>,
+    pub screening: Option<FactorDesign>,
     /// Keys of ./pgio.conf, below the file's.
     pub base_keys: ConnectionKeys,
     /// The processes that generate the load; absent: this one alone.
@@ -259,7 +259,7 @@ pub struct SameSetting {
 /// Returns the factors as they are stored, with the changes of each level; none without factors. The parser refuses
 /// two factors with one PostgreSQL setting. Here, other treatments are compared by what they declare, whatever their
 /// syntax: an effect would otherwise belong to neither factor.
-fn parse_screening(e: &Experiment) -> Result<Option<Screening>, FactorError> {
+fn parse_screening(e: &Experiment) -> Result<Option<FactorDesign>, FactorError> {
     let Some(spec) = &e.screening else { return Ok(None) };
     let factors = spec.factors.iter().map(stored_factor).collect::<Result<Vec<Factor>, _>>();
     let factors = factors.map_err(FactorError::Treatment)?;
@@ -280,7 +280,7 @@ fn parse_screening(e: &Experiment) -> Result<Option<Screening>, FactorError> {
         high: spec.high(levels).map(str::to_owned).collect(),
     };
     let cells = e.conditions.iter().zip(spec.design.cells()).map(cell).collect();
-    Ok(Some(Screening { design: spec.kind, factors, cells }))
+    Ok(Some(FactorDesign { kind: spec.kind, factors, cells }))
 }
 
 fn stored_factor(factor: &FactorSpec) -> Result<Factor, TreatmentError> {

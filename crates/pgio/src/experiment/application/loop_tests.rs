@@ -13,8 +13,8 @@ use benchmath::rng::SplitMix64;
 use pgio_report::directories::{self, LoadedReport};
 use pgio_report::report;
 use pgio_results::BURN_IN_BLOCK;
+use pgio_results::factors::DesignCell;
 use pgio_results::model::{CheckVerdict, Outcome, Trial, TrialPosition};
-use pgio_results::screening::DesignCell;
 use pgio_results::store;
 
 const KEYS: &str = "blocks = 3\naa = false\nburn_in = false\nseed = 11";
@@ -541,7 +541,7 @@ fn every_example_measures_each_condition_in_a_block() {
             assert_eq!(ran, named.chain(twin).collect(), "{name}");
             let distinct: BTreeSet<String> = trials.map(|t| cell(place(t))).collect();
             cells.insert(format!("{name} {}", workload.name), distinct);
-            if let Some(screening) = &stored.manifest.screening {
+            if let Some(screening) = &stored.manifest.design {
                 for factor in &screening.factors {
                     let is_high = |cell: &&DesignCell| cell.high.contains(&factor.name);
                     assert_eq!(screening.cells.iter().filter(is_high).count(), 16, "{factor:?}");
@@ -661,7 +661,7 @@ fn effects_and_their_interaction_are_found_and_reported_from_the_record_alone() 
     run.compare(&text, &mut noisy(level)).unwrap();
     let manifest = run.stored().manifest;
     assert_eq!((manifest.baseline.as_str(), &manifest.aa), ("all low", &None));
-    let screening = serde_json::to_value(manifest.screening.unwrap()).unwrap();
+    let screening = serde_json::to_value(manifest.design.unwrap()).unwrap();
     assert_eq!(screening["design"], "fractional");
     assert_eq!(screening["factors"][0]["low"], serde_json::json!([]));
 

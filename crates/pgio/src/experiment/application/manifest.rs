@@ -100,7 +100,7 @@ pub(super) fn manifest(
         },
         resumed: Vec::new(),
         varied,
-        screening: job.screening.clone(),
+        design: job.screening.clone(),
         // Known only after the first slices.
         weave: None,
     }

@@ -173,7 +173,7 @@ fn remarks(
     if before.varied != now.varied {
         return refuse(format!("the axes or their values changed; {UNDO_OR_START_ANEW}"));
     }
-    if before.screening != now.screening {
+    if before.design != now.design {
         return refuse(format!("the factors or their design changed; {UNDO_OR_START_ANEW}"));
     }
     check_same_generators(before, now)?;

@@ -1,7 +1,7 @@
 //! Factors of a screening experiment, and the design that made its conditions from them.
 //!
 //! Stored unchanged in the manifest. Each condition is a cell of the design: it has the treatments of
-//! each factor's low or high level. Next: `benchmath::factorial` has the designs, `pgio_verdict::screening`
+//! each factor's low or high level. Next: `benchmath::factorial` has the designs, `pgio_verdict::effects`
 //! estimates the effects from the stored cells alone.
 
 use serde::{Deserialize, Serialize};
@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::change::Change;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Screening {
-    pub design: DesignKind,
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Screening"))]
+pub struct FactorDesign {
+    #[serde(rename = "design")]
+    pub kind: DesignKind,
     /// In the order of the experiment file.
     pub factors: Vec<Factor>,
     /// In the order of the manifest's conditions; the first has all factors low.
@@ -71,7 +72,7 @@ impl DesignKind {
     }
 }
 
-impl Screening {
+impl FactorDesign {
     /// The level of each factor in each cell: true is high.
     pub fn levels(&self) -> Vec<Vec<bool>> {
         let level = |cell: &DesignCell| {
@@ -100,17 +101,17 @@ mod tests {
             condition: condition.to_owned(),
             high: high.iter().map(|name| (*name).to_owned()).collect(),
         };
-        let screening = Screening {
-            design: DesignKind::OneAtATime,
+        let design = FactorDesign {
+            kind: DesignKind::OneAtATime,
             factors: vec![factor("jit"), factor("fsync")],
             cells: vec![cell("all low", &[]), cell("jit", &["jit"]), cell("fsync", &["fsync"])],
         };
-        let text = serde_json::to_string(&screening).unwrap();
-        assert_eq!(serde_json::from_str::<Screening>(&text).unwrap(), screening);
+        let text = serde_json::to_string(&design).unwrap();
+        assert_eq!(serde_json::from_str::<FactorDesign>(&text).unwrap(), design);
         for (name, kind) in DesignKind::ALL {
             assert_eq!(serde_json::to_value(kind).unwrap(), *name);
         }
-        assert_eq!(screening.levels(), [[false, false], [true, false], [false, true]]);
-        assert_eq!(screening.cell("jit").unwrap().high, ["jit"]);
+        assert_eq!(design.levels(), [[false, false], [true, false], [false, true]]);
+        assert_eq!(design.cell("jit").unwrap().high, ["jit"]);
     }
 }

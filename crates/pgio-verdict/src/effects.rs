@@ -1,4 +1,4 @@
-//! Screening: which factors matter here, and which of them act together.
+//! Effects of factors: which factors matter here, and which of them act together.
 //!
 //! In a factorial design each effect is a contrast of all cells ([`contrasts`]): per block, the mean
 //! log of the cells at the high level minus the mean of the cells at the low level. The block stays the
@@ -9,7 +9,7 @@
 //! Effects are ranked, decided ones first. Next: `report::screening` words them.
 
 #[cfg(test)]
-#[path = "screening_tests.rs"]
+#[path = "effects_tests.rs"]
 mod tests;
 
 use std::cmp::Ordering;
@@ -26,13 +26,13 @@ use super::contrasts::{self, ContrastResult, Values};
 use super::margin;
 use super::pairing::ByCondition;
 use super::resolution::{self, Family, Spreads};
-use pgio_results::screening::{DesignCell, DesignKind, Factor, Screening};
+use pgio_results::factors::{DesignCell, DesignKind, Factor, FactorDesign};
 use pgio_results::store::Manifest;
 
 /// The effects of an experiment's factors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ScreeningResult {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "ScreeningResult"))]
+pub struct FactorEffects {
     pub design: DesignKind,
     pub cells: Vec<DesignCell>,
     /// 4: no main effect is aliased with another or with an interaction of two factors. 5: nor are these
@@ -100,13 +100,13 @@ impl Effect {
 }
 
 /// The experiment's factors, if its effects are contrasts of all cells.
-pub(super) fn factorial(manifest: &Manifest) -> Option<&Screening> {
-    manifest.screening.as_ref().filter(|screening| screening.design.is_factorial())
+pub(super) fn factorial(manifest: &Manifest) -> Option<&FactorDesign> {
+    manifest.design.as_ref().filter(|design| design.kind.is_factorial())
 }
 
 /// The effects of a factorial design, without ranks and plans; empty for other experiments.
 pub(super) fn contrasts(manifest: &Manifest, trials: &ByCondition<'_>) -> Vec<Comparison> {
-    let judged = factorial(manifest).map(|screening| contrasts::judge(screening, manifest, trials));
+    let judged = factorial(manifest).map(|design| contrasts::judge(design, manifest, trials));
     judged.into_iter().flatten().map(|j| j.candidate.comparison).collect()
 }
 
@@ -115,33 +115,33 @@ pub(super) fn all(
     manifest: &Manifest,
     trials: &ByCondition<'_>,
     comparisons: &[Comparison],
-) -> Option<ScreeningResult> {
-    let screening = manifest.screening.as_ref()?;
-    let mut screened = ScreeningResult {
-        design: screening.design,
-        cells: screening.cells.clone(),
-        resolution: contrasts::resolution(screening),
-        factors: screening.factors.clone(),
+) -> Option<FactorEffects> {
+    let design = manifest.design.as_ref()?;
+    let mut screened = FactorEffects {
+        design: design.kind,
+        cells: design.cells.clone(),
+        resolution: contrasts::resolution(design),
+        factors: design.factors.clone(),
         effects: Vec::new(),
         minimum_detectable_effect: None,
         notes: Vec::new(),
     };
-    if screening.design.is_factorial() {
-        let judged = contrasts::judge(screening, manifest, trials);
-        let (effects, detectable) = planned(manifest, trials, screening, &judged);
+    if design.kind.is_factorial() {
+        let judged = contrasts::judge(design, manifest, trials);
+        let (effects, detectable) = planned(manifest, trials, design, &judged);
         screened.effects = effects;
         screened.minimum_detectable_effect = detectable;
-        screened.notes = notes(screening, trials, manifest);
-        if let Some((detected, tested)) = contrasts::remaining(screening, manifest, trials) {
+        screened.notes = notes(design, trials, manifest);
+        if let Some((detected, tested)) = contrasts::remaining(design, manifest, trials) {
             if detected.is_some() {
                 doubt(&mut screened.effects);
             }
-            screened.notes.extend(remaining_note(screening, detected, tested));
+            screened.notes.extend(remaining_note(design, detected, tested));
         }
-    } else if let Some(why) = why_no_effects(screening, manifest) {
+    } else if let Some(why) = why_no_effects(design, manifest) {
         screened.notes.push(why);
     } else {
-        screened.effects = compared_alone(screening, comparisons);
+        screened.effects = compared_alone(design, comparisons);
         screened.notes.push(
             "this design has no cell with two factors high, so it cannot show whether factors act together"
                 .to_owned(),
@@ -158,25 +158,25 @@ fn by_rank(a: &Effect, b: &Effect) -> Ordering {
 }
 
 /// Whether a condition and the baseline differ in one factor at most, so that the design attributes each effect.
-pub(super) fn attributes_effects(screening: &Screening, manifest: &Manifest) -> bool {
-    screening.design.is_factorial() || high_in_baseline(screening, manifest).is_empty()
+pub(super) fn attributes_effects(design: &FactorDesign, manifest: &Manifest) -> bool {
+    design.kind.is_factorial() || high_in_baseline(design, manifest).is_empty()
 }
 
 /// The factors that are high in the baseline. Its A/A twin is no cell, but makes the changes of one.
-fn high_in_baseline<'a>(screening: &'a Screening, manifest: &Manifest) -> &'a [String] {
+fn high_in_baseline<'a>(design: &'a FactorDesign, manifest: &Manifest) -> &'a [String] {
     let changes =
         |name: &str| manifest.conditions.iter().find(|c| c.name == name).map(|c| &c.changes);
     let own = changes(&manifest.baseline);
     let is_alike = |cell: &&DesignCell| own.is_some() && changes(&cell.condition) == own;
-    let cell = screening.cell(&manifest.baseline);
-    let cell = cell.or_else(|| screening.cells.iter().find(is_alike));
+    let cell = design.cell(&manifest.baseline);
+    let cell = cell.or_else(|| design.cells.iter().find(is_alike));
     cell.map(|cell| cell.high.as_slice()).unwrap_or_default()
 }
 
 /// Why a one-at-a-time design has no effects: against a cell with a factor high, a ratio shows two factors.
-fn why_no_effects(screening: &Screening, manifest: &Manifest) -> Option<String> {
-    let high = high_in_baseline(screening, manifest);
-    let all_low = screening.cells.iter().find(|cell| cell.high.is_empty());
+fn why_no_effects(design: &FactorDesign, manifest: &Manifest) -> Option<String> {
+    let high = high_in_baseline(design, manifest);
+    let all_low = design.cells.iter().find(|cell| cell.high.is_empty());
     let hint = all_low.map_or_else(String::new, |cell| {
         format!("; --baseline '{}' shows the effects", cell.condition)
     });
@@ -190,9 +190,9 @@ fn why_no_effects(screening: &Screening, manifest: &Manifest) -> Option<String> 
     })
 }
 
-fn compared_alone(screening: &Screening, comparisons: &[Comparison]) -> Vec<Effect> {
+fn compared_alone(design: &FactorDesign, comparisons: &[Comparison]) -> Vec<Effect> {
     let effect = |c: &Comparison| {
-        let [factor] = screening.cell(&c.condition)?.high.as_slice() else { return None };
+        let [factor] = design.cell(&c.condition)?.high.as_slice() else { return None };
         let (factors, comparison) = (vec![factor.clone()], c.clone());
         let (aliases, depends_on) = (Vec::new(), Vec::new());
         Some(Effect { factors, aliases, comparison, depends_on, conditional: None })
@@ -204,12 +204,12 @@ fn compared_alone(screening: &Screening, comparisons: &[Comparison]) -> Vec<Effe
 fn planned(
     manifest: &Manifest,
     trials: &ByCondition<'_>,
-    screening: &Screening,
+    design: &FactorDesign,
     judged: &[ContrastResult],
 ) -> (Vec<Effect>, Option<f64>) {
     let mut comparisons: Vec<Comparison> =
         judged.iter().map(|j| j.candidate.comparison.clone()).collect();
-    let spreads = contrast_spreads(resolution::spreads(manifest, trials, &comparisons), screening);
+    let spreads = contrast_spreads(resolution::spreads(manifest, trials, &comparisons), design);
     resolution::plan(manifest, &spreads, &mut comparisons);
     let detectable = spreads.get(&manifest.primary_metric).and_then(|spread| {
         let blocks = comparisons.iter().find(|c| c.primary)?.blocks;
@@ -240,7 +240,7 @@ fn planned(
             let (a, b) = (weight(a), weight(b));
             b.0.cmp(&a.0).then(b.1.total_cmp(&a.1))
         });
-        let name = |factor: usize| screening.factors[factor].name.clone();
+        let name = |factor: usize| design.factors[factor].name.clone();
         let mut named = pairs.iter().map(|pair| pair.map(name));
         let factors = match named.next() {
             Some(pair) => pair.to_vec(),
@@ -263,7 +263,7 @@ fn planned(
         .into_iter()
         .map(|(n, pair)| (comparisons[n].metric.as_str(), &judged[n].values, pair))
         .collect();
-    let at_levels = at_levels(manifest, screening, &joint);
+    let at_levels = at_levels(manifest, design, &joint);
     for (effect, number) in effects.iter_mut().zip(conditional) {
         effect.conditional = number.map(|number| at_levels[2 * number].conditional.clone());
     }
@@ -293,7 +293,7 @@ struct AtLevels {
 /// of a metric are one family, so that they can be read together.
 fn at_levels(
     manifest: &Manifest,
-    screening: &Screening,
+    design: &FactorDesign,
     joint: &[(&str, &Values, [usize; 2])],
 ) -> Vec<AtLevels> {
     let mut kinds: Vec<&str> = Vec::new();
@@ -304,13 +304,13 @@ fn at_levels(
             kinds.len() - 1
         });
         for (factor, given) in [(*a, *b), (*b, *a)] {
-            let levels = [false, true].map(|level| values.given(screening, factor, (given, level)));
+            let levels = [false, true].map(|level| values.given(design, factor, (given, level)));
             series.extend(levels.iter().map(|(c, _)| Series { kind, ..values.series(c) }));
             of.push((factor, given, levels));
         }
     }
     let judged = family::judge(&series, ALPHA);
-    let name = |factor: usize| screening.factors[factor].name.clone();
+    let name = |factor: usize| design.factors[factor].name.clone();
     let found = of.into_iter().zip(judged.chunks(2)).map(|((factor, given, levels), judged)| {
         let level = |n: usize| LevelEffect {
             ratio: levels[n].0.ratio,
@@ -340,11 +340,11 @@ fn doubt(effects: &mut [Effect]) {
 }
 
 fn remaining_note(
-    screening: &Screening,
+    design: &FactorDesign,
     detected: Option<(String, effect::Comparison)>,
     tested: usize,
 ) -> Option<String> {
-    if contrasts::interactions(screening) == 0 {
+    if contrasts::interactions(design) == 0 {
         return None;
     }
     Some(match (detected, tested) {
@@ -371,8 +371,8 @@ fn remaining_note(
 }
 
 /// The spread of a contrast: its two sides are means of half of the cells each, instead of two trials.
-fn contrast_spreads(spreads: Spreads, screening: &Screening) -> Spreads {
-    let part = (2.0 / screening.cells.len() as f64).sqrt();
+fn contrast_spreads(spreads: Spreads, design: &FactorDesign) -> Spreads {
+    let part = (2.0 / design.cells.len() as f64).sqrt();
     let smaller = |s: Spread| Spread { sd_log: s.sd_log * part, upper: s.upper * part, ..s };
     spreads
         .into_iter()
@@ -380,9 +380,9 @@ fn contrast_spreads(spreads: Spreads, screening: &Screening) -> Spreads {
         .collect::<BTreeMap<_, _>>()
 }
 
-fn notes(screening: &Screening, trials: &ByCondition<'_>, manifest: &Manifest) -> Vec<String> {
+fn notes(design: &FactorDesign, trials: &ByCondition<'_>, manifest: &Manifest) -> Vec<String> {
     let mut notes = Vec::new();
-    match contrasts::interactions(screening) {
+    match contrasts::interactions(design) {
         0 => notes.push(
             "with so many factors the design mixes interactions with each other, so none is shown; an effect \
              is the average over both levels of all other factors; screen fewer factors to see which act together"
@@ -394,7 +394,7 @@ fn notes(screening: &Screening, trials: &ByCondition<'_>, manifest: &Manifest) -
                 .to_owned(),
         ),
     }
-    let missing = contrasts::incomplete(screening, manifest, trials);
+    let missing = contrasts::incomplete(design, manifest, trials);
     if !missing.is_empty() {
         let blocks: Vec<String> = missing
             .iter()

@@ -3,13 +3,13 @@ use super::super::{Analysis, Decision, Verdict, analyze, primary_comparisons};
 use super::*;
 use pgio_results::{Check, store::StoredExperiment};
 
-fn screening_of(stored: &StoredExperiment) -> (Analysis, ScreeningResult) {
+fn effects_of(stored: &StoredExperiment) -> (Analysis, FactorEffects) {
     let analysis = analyze(stored);
-    let screened = analysis.screening.clone().unwrap();
+    let screened = analysis.factor_effects.clone().unwrap();
     (analysis, screened)
 }
 
-fn effect<'a>(screened: &'a ScreeningResult, name: &str) -> &'a Effect {
+fn effect<'a>(screened: &'a FactorEffects, name: &str) -> &'a Effect {
     screened.effects.iter().find(|e| e.comparison.condition == name).unwrap_or_else(|| {
         let names: Vec<&str> =
             screened.effects.iter().map(|e| e.comparison.condition.as_str()).collect();
@@ -21,7 +21,7 @@ fn effect<'a>(screened: &'a ScreeningResult, name: &str) -> &'a Effect {
 fn the_planted_effects_are_found_ranked_and_named() {
     let mut stored = screened(6);
     stored.manifest.rules.matters = Some(0.05);
-    let (analysis, found) = screening_of(&stored);
+    let (analysis, found) = effects_of(&stored);
     assert_eq!((found.cells.len(), found.resolution, found.effects.len()), (16, Some(4), 6 + 7));
     assert!(analysis.comparisons.is_empty(), "no cell is compared with the baseline");
     let decided: Vec<(&str, Option<Decision>)> = found
@@ -54,7 +54,7 @@ fn the_planted_effects_are_found_ranked_and_named() {
 
 #[test]
 fn an_interaction_names_its_aliases_and_the_effect_at_each_level() {
-    let (_, found) = screening_of(&screened(6));
+    let (_, found) = effects_of(&screened(6));
     let both = effect(&found, "commit_delay × synchronous_commit");
     let aliases: Vec<String> = both.aliases.iter().map(|pair| title(pair)).collect();
     assert_eq!(aliases, ["wal_compression × work_mem"], "AB = CE");
@@ -76,7 +76,7 @@ fn an_interaction_names_its_aliases_and_the_effect_at_each_level() {
         (true, false) | (false, true) => 0.8,
         (false, false) => 1.0,
     };
-    let (_, found) = screening_of(&screened_as(6, 0.01, 3, swapped));
+    let (_, found) = effects_of(&screened_as(6, 0.01, 3, swapped));
     let both = effect(&found, "wal_compression × work_mem");
     assert_eq!(title(&both.aliases[0]), "commit_delay × synchronous_commit");
 }
@@ -89,7 +89,7 @@ fn a_block_without_a_valid_trial_of_each_cell_does_not_count() {
     };
     let trial = stored.trials.iter_mut().find(at).unwrap();
     trial.checks.push(Check::invalid("steal", "30 %", "measure elsewhere"));
-    let (_, found) = screening_of(&stored);
+    let (_, found) = effects_of(&stored);
     assert!(found.effects.iter().all(|e| e.comparison.blocks == 6), "{:?}", found.effects[0]);
     let note = found.notes.iter().find(|n| n.contains("block 3 lacks cell 5"));
     assert!(note.is_some(), "{:?}", found.notes);
@@ -98,7 +98,7 @@ fn a_block_without_a_valid_trial_of_each_cell_does_not_count() {
     without
         .trials
         .retain(|t| t.place.as_ref().is_some_and(|p| p.block != 5 || p.condition != "all low"));
-    let (_, found) = screening_of(&without);
+    let (_, found) = effects_of(&without);
     assert!(
         found.notes.iter().any(|n| n.contains("cell 5; block 5 lacks all low")),
         "{:?}",
@@ -118,7 +118,7 @@ fn a_block_without_a_valid_trial_of_each_cell_does_not_count() {
         rate.value = rate.value.map(|v| v * 3.0);
         stored.trials.push(again);
     }
-    let (_, repaired) = screening_of(&stored);
+    let (_, repaired) = effects_of(&stored);
     assert!(repaired.effects.iter().all(|e| e.comparison.blocks == 7));
     // Both are low in jit: three times their rate would move that block's contrast by 0.27.
     let c = &effect(&repaired, "jit").comparison;
@@ -129,14 +129,14 @@ fn a_block_without_a_valid_trial_of_each_cell_does_not_count() {
 fn too_few_blocks_decide_nothing_and_more_are_planned_from_the_noise() {
     let mut stored = screened_as(4, 0.3, 5, |_| 1.0);
     stored.manifest.rules.matters = Some(0.05);
-    let (_, found) = screening_of(&stored);
+    let (_, found) = effects_of(&stored);
     for e in &found.effects {
         assert_eq!(e.comparison.verdict, Verdict::TooFewBlocks);
         assert!(e.comparison.decision_blocks.is_some_and(|n| n > 6), "{:?}", e.comparison);
     }
     let mut quiet = screened_as(6, 0.02, 5, |_| 1.0);
     quiet.manifest.rules.precision = Some(0.05);
-    let (analysis, found) = screening_of(&quiet);
+    let (analysis, found) = effects_of(&quiet);
     // A trial has a spread of 2 %, and a contrast of 16 cells half of that.
     assert!(found.minimum_detectable_effect.is_some_and(|mde| mde > 0.005 && mde < 0.04));
     assert!(analysis.checks.iter().all(|f| f.id != "precision"), "all intervals are within 5 %");
@@ -147,19 +147,19 @@ fn too_few_blocks_decide_nothing_and_more_are_planned_from_the_noise() {
 fn a_missing_metric_and_unusable_cells_make_no_effects() {
     let mut stored = screened(6);
     stored.trials.iter_mut().for_each(|t| t.metrics.clear());
-    let (_, found) = screening_of(&stored);
+    let (_, found) = effects_of(&stored);
     assert!(found.effects.iter().all(|e| e.comparison.ratio.is_none()));
     let mut cut = screened(6);
-    let screening = cut.manifest.screening.as_mut().unwrap();
-    screening.cells.pop();
-    let (_, found) = screening_of(&cut);
+    let design = cut.manifest.design.as_mut().unwrap();
+    design.cells.pop();
+    let (_, found) = effects_of(&cut);
     assert!(found.effects.is_empty());
     assert_eq!(found.resolution, Some(2));
 }
 
 #[test]
 fn one_at_a_time_ranks_the_comparisons_with_the_baseline() {
-    let (analysis, found) = screening_of(&one_at_a_time());
+    let (analysis, found) = effects_of(&one_at_a_time());
     let ranked: Vec<&str> = found.effects.iter().map(|e| e.factors[0].as_str()).collect();
     assert_eq!((ranked, found.resolution), (vec!["fsync", "jit"], None));
     assert_eq!(found.effects[0].comparison, *analysis.primary("fsync").unwrap());
@@ -169,7 +169,7 @@ fn one_at_a_time_ranks_the_comparisons_with_the_baseline() {
 /// High `jit` does nothing. Its ratio to the cell with high `fsync` is the ratio of low `fsync`.
 #[test]
 fn against_a_cell_with_a_factor_high_one_at_a_time_has_no_effects() {
-    let (analysis, found) = screening_of(&one_at_a_time().with_baseline("fsync").unwrap());
+    let (analysis, found) = effects_of(&one_at_a_time().with_baseline("fsync").unwrap());
     assert_eq!(found.effects, []);
     let note = "this design has no effects against the baseline `fsync`, where fsync is high: a ratio is then \
                 that of two factors; --baseline 'all low' shows the effects";
@@ -179,13 +179,13 @@ fn against_a_cell_with_a_factor_high_one_at_a_time_has_no_effects() {
         factors.map(|f| f.condition.clone()).collect()
     };
     assert_eq!(differing(&analysis), [Some("jit".to_owned())], "{:?}", analysis.checks);
-    let (own, _) = screening_of(&one_at_a_time());
+    let (own, _) = effects_of(&one_at_a_time());
     assert!(differing(&own).is_empty(), "{:?}", own.checks);
     // The file named it as its baseline.
     let mut stored = one_at_a_time();
     stored.manifest.baseline = "fsync".to_owned();
-    assert_eq!(screening_of(&stored).1.effects, []);
-    let (_, low) = screening_of(&stored.with_baseline("all low").unwrap());
+    assert_eq!(effects_of(&stored).1.effects, []);
+    let (_, low) = effects_of(&stored.with_baseline("all low").unwrap());
     let jit = effect(&low, "jit").comparison.ratio.unwrap();
     assert!((jit - 1.001).abs() < 0.005, "{jit}");
 }
@@ -205,7 +205,7 @@ fn the_twin_as_a_baseline_has_the_levels_of_its_cell() {
             t.place.as_mut().unwrap().condition = "twin".to_owned();
         }
         stored.trials.extend(trials);
-        screening_of(&stored.with_baseline("twin").unwrap()).1
+        effects_of(&stored.with_baseline("twin").unwrap()).1
     };
     assert_eq!(with_twin_of("all low").effects.len(), 2);
     assert_eq!(with_twin_of("fsync").effects, []);
@@ -214,8 +214,8 @@ fn the_twin_as_a_baseline_has_the_levels_of_its_cell() {
 #[test]
 fn contrasts_of_all_cells_are_the_same_against_another_cell() {
     let stored = screened(6);
-    let (_, own) = screening_of(&stored);
-    let (_, other) = screening_of(&stored.with_baseline("cell 3").unwrap());
+    let (_, own) = effects_of(&stored);
+    let (_, other) = effects_of(&stored.with_baseline("cell 3").unwrap());
     assert_eq!(own.effects.len(), other.effects.len());
     for e in &own.effects {
         let (ours, theirs) = (&e.comparison, &effect(&other, &e.comparison.condition).comparison);
@@ -239,11 +239,11 @@ fn the_family_holds_its_level() {
 }
 
 /// A full design of 20 blocks with noise of 1 % and a margin of 5 %.
-fn full(factors: usize, rate: impl Fn(&[bool]) -> f64) -> (Analysis, ScreeningResult) {
+fn full(factors: usize, rate: impl Fn(&[bool]) -> f64) -> (Analysis, FactorEffects) {
     let design = benchmath::factorial::Design::full(factors).unwrap();
     let mut stored = screened_in(&design, DesignKind::Full, (20, 0.01, 9), rate);
     stored.manifest.rules.matters = Some(0.05);
-    screening_of(&stored)
+    effects_of(&stored)
 }
 
 /// -9 % only if both are high: the averages of -4.4 % are within the margin, and the effects are not.
@@ -277,7 +277,7 @@ fn a_factor_that_stalls_is_not_said_not_to_matter() {
     let design = benchmath::factorial::Design::full(2).unwrap();
     let mut stored = screened_in(&design, DesignKind::Full, (40, 0.01, 9), |_| 1.0);
     stored.manifest.rules.matters = Some(0.05);
-    let cells = stored.manifest.screening.as_ref().unwrap().cells.clone();
+    let cells = stored.manifest.design.as_ref().unwrap().cells.clone();
     let is_high = |t: &pgio_results::Trial| {
         let place = t.place.as_ref().unwrap();
         let cell = cells.iter().find(|cell| cell.condition == place.condition).unwrap();
@@ -288,7 +288,7 @@ fn a_factor_that_stalls_is_not_said_not_to_matter() {
         let rate = t.metrics.get_mut("commits_per_second").unwrap();
         rate.value = rate.value.map(|value| if stalls { 0.4 * value } else { value });
     }
-    let (_, found) = screening_of(&stored);
+    let (_, found) = effects_of(&stored);
     let [a, b] = [FACTORS[0], FACTORS[1]].map(|name| &effect(&found, name).comparison);
     assert!(a.ratio.unwrap() > 0.97 && a.totals.unwrap().ratio < 0.92, "{a:?}");
     assert_eq!((a.decision, a.open_by_totals), (Some(Decision::Undecided), true), "{a:?}");
@@ -301,7 +301,7 @@ fn a_factor_that_stalls_is_not_said_not_to_matter() {
 #[test]
 fn what_pairs_do_not_explain_is_tested_before_it_is_called_negligible() {
     let (_, found) = full(3, |high| if high.iter().all(|h| *h) { 0.85 } else { 1.0 });
-    let negligible = |found: &ScreeningResult| {
+    let negligible = |found: &FactorEffects| {
         let decisions = found.effects.iter().filter_map(|e| e.comparison.decision);
         decisions.filter(|d| *d == Decision::DoesNotMatter).count()
     };
