@@ -81,14 +81,6 @@ pub static CHECKS: LazyLock<Vec<CheckDef>> = LazyLock::new(|| {
             "find out what changes it, then run again",
         ),
         def(
-            "background",
-            "background work of the condition failed, did nothing in the window, or did not end after it",
-            format!(
-                "no single run of a background program contains the window, or the runs of one without a metric cover less than {BACKGROUND_COVERED} of it"
-            ),
-            "run its workload alone with `pgio compare`, give a program a longer `run_time`, or remove the condition from its `conditions`",
-        ),
-        def(
             "durability",
             "fsync or full_page_writes is off, and the condition does not declare it",
             "",

@@ -75,8 +75,8 @@ pub struct Trial {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Telemetry>,
     /// Work that ran beside it, by name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub background: BTreeMap<String, BackgroundUse>,
+    #[serde(default, rename = "background", skip_serializing_if = "BTreeMap::is_empty")]
+    pub companions: BTreeMap<String, CompanionUse>,
     /// The file with its samples, such as `series/0007.json`, relative to the results directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<String>,
@@ -95,8 +95,8 @@ pub struct Trial {
 
 /// What background work did during a window.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct BackgroundUse {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "BackgroundUse"))]
+pub struct CompanionUse {
     /// The target that it worked on.
     pub target: String,
     /// The standby of that target, if it worked on one.

@@ -16,9 +16,6 @@ impl fmt::Display for Share {
     }
 }
 
-/// `background`: a program without a metric, whose runs follow each other, ran throughout if they cover this share of
-/// the window.
-pub const BACKGROUND_COVERED: Share = Share(0.9);
 /// `data-size`: change above which the data no longer counts as the same.
 pub const DATA_CHANGED: Share = Share(0.02);
 /// `weave-standby`: longest wait for a standby before a slice.

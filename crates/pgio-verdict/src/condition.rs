@@ -9,7 +9,7 @@ use benchmath::summary::mean;
 use pgio_results::change::Change;
 use pgio_results::danger::Danger;
 use pgio_results::latency::{Class, Statistic};
-use pgio_results::model::BackgroundUse;
+use pgio_results::model::CompanionUse;
 use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
 use pgio_results::{CheckVerdict, Metric, Outcome, TrialPosition, Warning, metrics};
 use serde::{Deserialize, Serialize};
@@ -308,8 +308,8 @@ pub(super) fn all(manifest: &Manifest, by_condition: &ByCondition<'_>) -> Vec<Ba
     let mut all = Vec::new();
     for condition in &manifest.conditions {
         let Some(trials) = by_condition.get(condition.name.as_str()) else { continue };
-        let mut found: BTreeMap<&String, Vec<&BackgroundUse>> = BTreeMap::new();
-        for (name, used) in trials.valid().flat_map(|trial| &trial.background) {
+        let mut found: BTreeMap<&String, Vec<&CompanionUse>> = BTreeMap::new();
+        for (name, used) in trials.valid().flat_map(|trial| &trial.companions) {
             found.entry(name).or_default().push(used);
         }
         all.extend(found.into_iter().map(|(name, used)| {
@@ -371,14 +371,14 @@ mod tests {
         let is_used = |t: &&mut pgio_results::Trial| t.is_of(&noisy);
         for (n, trial) in stored.trials.iter_mut().filter(is_used).enumerate() {
             let value = Some(if n == 0 { 100.0 } else { 200.0 });
-            let used = BackgroundUse {
+            let used = CompanionUse {
                 target: "n1".to_owned(),
                 kind: "slob".to_owned(),
                 metric: "block_visits_per_second".to_owned(),
                 value,
-                ..BackgroundUse::default()
+                ..CompanionUse::default()
             };
-            trial.background.insert("load".to_owned(), used);
+            trial.companions.insert("load".to_owned(), used);
         }
         let found = analyze(&stored).background;
         assert_eq!(found.len(), 1, "only beside one condition: {found:?}");

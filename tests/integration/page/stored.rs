@@ -325,7 +325,7 @@ pub(super) fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) 
         metrics,
         database: None,
         telemetry: Some(telemetry(arm, rate)),
-        background: BTreeMap::new(),
+        companions: BTreeMap::new(),
         series: None,
         environment: Arc::new(BTreeMap::from([("host.kernel".to_owned(), "6.12.0".to_owned())])),
         evidence,

@@ -79,7 +79,7 @@ pub fn keep_judged(trial: &mut Trial, computes_intervals: bool) {
     trial.evidence = Vec::new();
     trial.warnings = Vec::new();
     trial.generators = Vec::new();
-    trial.background.clear();
+    trial.companions.clear();
     trial.settings.clear();
     for check in trial.checks.iter_mut().filter(|check| check.verdict == CheckVerdict::Ok) {
         (check.message, check.remedy) = (String::new(), String::new());

@@ -23,6 +23,7 @@ pub(super) static FEATURE: Feature = Feature {
     name: "background",
     file: Some(&spec::PART),
     companions: |job| Some(Box::new(Specs(specs(job)))),
+    checks: running::checks,
     examples: &[example!("background-work"), example!("backup"), example!("replica-reads")],
     ..Feature::NONE
 };

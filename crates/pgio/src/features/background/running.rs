@@ -25,13 +25,16 @@ use crate::treatment::Resource;
 use crate::treatment::journal::Journal;
 use crate::workload::{Counted, Progress, Workload};
 use pgio_connect::ConnectParams;
-use pgio_results::model::{BackgroundUse, Check, Trial};
-use pgio_results::thresholds::BACKGROUND_COVERED;
+use pgio_results::checks::{CheckDef, def};
+use pgio_results::model::{Check, CompanionUse, Trial};
+use pgio_results::thresholds::Share;
 
 /// Sessions end when they are stopped; no trial is longer.
 const UNTIL_STOPPED: Duration = Duration::from_secs(24 * 3600);
 /// How long a program may run beyond its own time.
 const GRACE: Duration = Duration::from_secs(10);
+/// A program without a metric, whose runs follow each other, ran throughout if they cover this share of the window.
+const COVERED: Share = Share(0.9);
 const POLL: Duration = Duration::from_millis(50);
 /// What is shown of such a program.
 const SHARE: &str = "share_of_window";
@@ -235,8 +238,8 @@ impl Accompaniment for RunningBackground<'_> {
                 Ran::Endless => None,
             };
             let (target, standby) = (spec.target.clone(), spec.standby.clone());
-            let used = BackgroundUse { target, standby, kind: info.kind, metric, value };
-            trial.background.insert(spec.work.name.clone(), used);
+            let used = CompanionUse { target, standby, kind: info.kind, metric, value };
+            trial.companions.insert(spec.work.name.clone(), used);
         }
         all_output
     }
@@ -248,8 +251,20 @@ impl std::fmt::Debug for RunningBackground<'_> {
     }
 }
 
+pub(super) fn checks() -> Vec<CheckDef> {
+    vec![def(
+        ID,
+        "background work of the condition failed, did nothing in the window, or did not end after it",
+        format!(
+            "no single run of a background program contains the window, or the runs of one without a metric cover less than {COVERED} of it"
+        ),
+        "run its workload alone with `pgio compare`, give a program a longer `run_time`, or remove the condition from its `conditions`",
+    )]
+}
+
+const ID: &str = "background";
+
 fn check(spec: &BackgroundSpec, ran: Ran, error: Option<&str>) -> Check {
-    const ID: &str = "background";
     let work = format!("background work `{}` on {}", spec.work.name, spec.place());
     let alone =
         "run its workload alone with `pgio compare`, or remove the condition from its conditions";
@@ -294,7 +309,7 @@ fn share_of_window(log: &Log, (from, to): Window) -> Ran {
         end.saturating_duration_since(run.opened.max(from)).as_secs_f64()
     });
     match covered.sum::<f64>() / (to - from).as_secs_f64() {
-        share if share > BACKGROUND_COVERED.0 => Ran::Throughout(Some(share)),
+        share if share > COVERED.0 => Ran::Throughout(Some(share)),
         share if share > 0.0 => Ran::Partly(Some(share)),
         _ => Ran::Throughout(None),
     }
