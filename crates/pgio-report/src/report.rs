@@ -1,8 +1,7 @@
 //! Reports: stored results and their analysis as text, Markdown, CSV, JSON and a page.
 //!
 //! Reports measure nothing and access no server, so each can be made again from the stored record.
-//! [`table`] is the model that every format renders. `comparison` fills it from an analysis, `screening` and
-//! `cells` from a factorial design, [`across`] from two sides, [`history`] from many runs, and [`mod@pilot`] from a pilot; [`mod@summary`] is the short form, which a terminal shows. [`text`],
+//! [`table`] is the model that every format renders. `comparison` fills it from an analysis, [`across`] from two sides, [`history`] from many runs, and [`mod@pilot`] from a pilot; [`mod@summary`] is the short form, which a terminal shows. [`text`],
 //! [`markdown`], [`csv`] and [`mod@html`] render it. [`Statement`] has the words for the verdict on a condition, short
 //! and long, for every format; `lead` the first lines of a report, `margin` the gate. A [`Section`] is what a feature adds.
 //!
@@ -10,7 +9,6 @@
 //! Prometheus. For one trial, [`classic`] prints the original pgio's lines, [`trial`] the details below them.
 
 pub mod across;
-mod cells;
 pub mod classic;
 mod comparison;
 pub mod csv;
@@ -24,11 +22,10 @@ pub mod html;
 pub mod json;
 pub mod junit;
 mod lead;
-mod margin;
+pub mod margin;
 pub mod markdown;
 mod noise;
 pub mod pilot;
-mod screening;
 mod section;
 mod servers;
 mod statement;
@@ -44,6 +41,6 @@ mod worded_tests;
 pub use comparison::document;
 pub use lead::{failures, headline, lead};
 pub use margin::{GateResult, gate};
-pub use section::{Find, Report, Section, json as section_json};
-pub use statement::Statement;
+pub use section::{Find, Report, Section};
+pub use statement::{Statement, effect};
 pub use summary::{answered, summary};

@@ -160,7 +160,7 @@ pub struct Analysis {
     #[cfg_attr(feature = "schema", schemars(skip))]
     pub features: BTreeMap<&'static str, Box<RawValue>>,
     /// The effects of factors; a factorial design has these in place of comparisons with the baseline.
-    #[serde(rename = "screening", default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip)]
     pub factor_effects: Option<FactorEffects>,
     /// The single servers of conditions that run on several in one window; empty otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -198,6 +198,11 @@ impl Analysis {
     /// Empty for an unknown metric.
     pub fn unit(&self, metric: &str) -> &str {
         self.definition(metric).map_or("", |def| def.unit)
+    }
+
+    /// Whether contrasts of all conditions take the place of comparisons with the baseline.
+    pub fn has_contrasts(&self) -> bool {
+        self.factor_effects.as_ref().is_some_and(|effects| effects.design.is_factorial())
     }
 
     pub fn is_aa(&self, condition: &str) -> bool {

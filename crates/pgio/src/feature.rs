@@ -20,7 +20,7 @@ use crate::cli::exit::{Failure, Outcome};
 use crate::cli::report;
 use crate::config::experiment::Experiment;
 use crate::config::experiment::part::FilePart;
-use crate::experiment::application::{Job, WorkloadCode};
+use crate::experiment::application::{Job, Preview, WorkloadCode};
 use crate::experiment::companion::Companions;
 use crate::experiment::event::Event;
 use crate::experiment::generators::Generators;
@@ -66,6 +66,8 @@ pub struct Feature {
     pub runs: &'static [RunSource],
     /// What it reads of the experiment file.
     pub file: Option<&'static FilePart>,
+    /// What it says of an experiment before it runs, in lines.
+    pub plan: fn(&Job, &Preview<'_>) -> Vec<String>,
     /// What it adds to the report of an experiment.
     pub findings: &'static [Find],
     /// The schema of an object with their fields.
@@ -190,6 +192,7 @@ impl Feature {
         reports: &[],
         runs: &[],
         file: None,
+        plan: |_, _| Vec::new(),
         findings: &[],
         #[cfg(feature = "schema")]
         schema: || None,
@@ -237,6 +240,10 @@ pub fn observers() -> impl Iterator<Item = &'static Observer> {
 
 pub fn claims() -> impl Iterator<Item = &'static Claim> {
     all().iter().flat_map(|feature| feature.claims)
+}
+
+pub fn plan(job: &Job, preview: &Preview<'_>) -> impl Iterator<Item = String> {
+    all().iter().flat_map(|feature| (feature.plan)(job, preview))
 }
 
 pub fn findings() -> Vec<Find> {

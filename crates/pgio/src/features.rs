@@ -30,6 +30,8 @@ mod memory;
 mod note;
 #[cfg(feature = "runs")]
 mod runs;
+#[cfg(feature = "screening")]
+mod screening;
 #[cfg(feature = "shell")]
 mod shell;
 #[cfg(feature = "store")]
@@ -52,6 +54,8 @@ pub(crate) static ALL: &[&Feature] = &[
     &workloads::COMMAND,
     #[cfg(feature = "mail")]
     &mail::FEATURE,
+    #[cfg(feature = "screening")]
+    &screening::FEATURE,
     #[cfg(feature = "drivers")]
     &drivers::FEATURE,
     #[cfg(feature = "background")]

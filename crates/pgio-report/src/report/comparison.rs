@@ -12,7 +12,7 @@ use super::noise::trust;
 use super::section::Report;
 use super::statement::{effect, marked_name, needed_blocks};
 use super::table::{Column, Document, Label, Remark, Table};
-use super::{cells, explain, lead, margin, noise, screening, servers};
+use super::{explain, lead, margin, noise, servers};
 use pgio_results::latency::{Class, Statistic};
 use pgio_results::metrics::{self, Direction, MetricDef};
 use pgio_results::{CheckVerdict, Metric, Warning};
@@ -30,12 +30,11 @@ const COMMIT_PERCENTILES: [Statistic; 3] = [Statistic::P50, Statistic::P95, Stat
 pub fn document<'a>(report: impl Into<Report<'a>>) -> Document {
     let report = report.into();
     let analysis = report.analysis;
-    let mut tables = screening::tables(analysis);
-    let what = match screening::factorial(analysis) {
-        Some(screened) => {
-            tables.push(screening::cells(analysis, screened));
-            tables.extend(cells::line_by_line(analysis));
-            format!("effects of {}", format::counted(screened.factors.len(), "factor"))
+    let mut tables: Vec<Table> = report.effects().cloned().collect();
+    let what = match report.instead().and_then(|section| section.instead.as_ref()) {
+        Some((what, further)) => {
+            tables.extend(further.iter().cloned());
+            what.clone()
         }
         None => {
             let mut primary = primary(report);
@@ -57,7 +56,7 @@ pub fn document<'a>(report: impl Into<Report<'a>>) -> Document {
             "{}, {what} (95 % intervals)",
             format::metric_name(&analysis.primary_metric)
         ),
-        headline: lead::opening(analysis, RERUN),
+        headline: lead::opening(report, RERUN),
         tables,
         remarks: remarks(analysis),
     }
@@ -227,10 +226,10 @@ fn primary_notes(report: Report<'_>, rows: &[Vec<String>]) -> Vec<String> {
         ));
     }
     notes.extend(chosen_afterwards(analysis));
-    notes.extend(screening::notes_without_effects(analysis));
+    notes.extend(report.sections.iter().flat_map(|section| section.effect_notes.iter().cloned()));
     notes.extend(margin::blocks_to_decide(analysis, analysis.comparisons.iter()));
     notes.extend(noise::variance(analysis));
-    notes.extend(report.sections.iter().map(|section| section.note.clone()));
+    notes.extend(report.sections.iter().filter_map(|section| section.note.clone()));
     let cut_off = |c: &Condition| c.metrics.values().any(|m| m.at_least);
     if analysis.conditions.iter().any(cut_off) {
         notes.push(

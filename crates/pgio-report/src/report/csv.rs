@@ -1,20 +1,18 @@
 //! Comma-separated values for spreadsheets and statistics programs: one flat table.
 //!
-//! The table has a row for each condition and metric, including the baseline, for each effect of a factorial
-//! design, and what sections add. Cells have no units and no rounding; a missing value is an empty cell. A file
+//! The table has a row for each condition and metric, including the baseline, and what sections add, such as
+//! contrasts. Cells have no units and no rounding; a missing value is an empty cell. A file
 //! has one table, because CSV supports no more. Quoting follows RFC 4180. A cell that a spreadsheet would
 //! treat as a formula begins with `'`. Next: `docs/FORMAT.md` documents the columns.
 
 use serde::Serialize;
 
-use super::screening;
 use super::section::Report;
 use super::table::{Column, Table};
 use pgio_results::Trial;
 use pgio_results::metrics;
 use pgio_results::points::{Point, value_text};
 use pgio_results::store::StoredExperiment;
-use pgio_verdict::effects::{Effect, title};
 use pgio_verdict::{Analysis, Bound, Comparison, Condition, TrialStatus, trial_statuses};
 
 const COLUMNS: &[&str] = &[
@@ -87,9 +85,6 @@ pub fn flat<'a>(report: impl Into<Report<'a>>) -> Table {
         }
     }
     rows.extend(report.sections.iter().flat_map(|section| section.rows.iter().cloned()));
-    if let Some(screened) = screening::factorial(analysis) {
-        rows.extend(screened.effects.iter().map(|effect| effect_row(analysis, effect)));
-    }
     Table {
         columns: COLUMNS.iter().map(|name| Column::left(*name)).collect(),
         rows,
@@ -114,9 +109,13 @@ pub fn point(point: &Point) -> String {
     words.collect::<Vec<_>>().join("; ")
 }
 
-/// The row of a factor or of an interaction, in place of a condition's.
-fn effect_row(analysis: &Analysis, effect: &Effect) -> Vec<String> {
-    let c = &effect.comparison;
+/// The row of a contrast, in place of a condition's.
+pub fn contrast(
+    analysis: &Analysis,
+    c: &Comparison,
+    factors: String,
+    aliases: String,
+) -> Vec<String> {
     let mut row = vec![analysis.experiment.clone(), c.condition.clone()];
     row.extend([const { String::new() }; 6]);
     row.extend([c.metric.clone(), analysis.unit(&c.metric).to_owned(), number(c.value)]);
@@ -124,8 +123,7 @@ fn effect_row(analysis: &Analysis, effect: &Effect) -> Vec<String> {
     row.extend(comparison(c));
     row.extend([const { String::new() }; 3 + 2 + 3]);
     row.extend(margin(c));
-    let aliases: Vec<String> = effect.aliases.iter().map(|pair| title(pair)).collect();
-    row.extend([effect.factors.join("; "), aliases.join("; ")]);
+    row.extend([factors, aliases]);
     row
 }
 

@@ -12,7 +12,7 @@ use pgio_verdict::{Bound, Interval, MAX_FACTOR};
 /// Shown if there is no number.
 pub const NONE: &str = "–";
 /// What `~` means.
-pub(super) const NOT_DECIDED: &str = "~ not decided: the interval includes no change.";
+pub const NOT_DECIDED: &str = "~ not decided: the interval includes no change.";
 
 /// At least three significant digits where they are needed (from 0.01 to 0.1: two), grouped whole numbers from 1,000;
 /// what is whole stays whole.
@@ -153,7 +153,7 @@ impl fmt::Display for ChangeText {
 }
 
 /// `[−55.0, −51.9]`; an open end is shown as `–` or `> ×100`. `None` if both are open.
-pub(super) fn interval(known: Interval) -> Option<String> {
+pub fn interval(known: Interval) -> Option<String> {
     let ends: Vec<f64> = known.low.into_iter().chain(known.high).collect();
     let d = decimals(&ends);
     let end = |ratio: f64| if ratio > MAX_FACTOR { BEYOND.to_owned() } else { signed(ratio, d) };
@@ -215,7 +215,7 @@ pub fn size(relative: f64) -> String {
 
 /// A change that is detected in either direction: `a loss of 12.8 % or a gain of 14.7 %`. A loss of so many per cent
 /// and a gain of as many are not equally far from no change.
-pub(super) fn loss_or_gain(relative: f64) -> String {
+pub fn loss_or_gain(relative: f64) -> String {
     format!("a loss of {} or a gain of {}", size(fall(relative)), size(relative))
 }
 
@@ -281,7 +281,7 @@ pub fn counted(n: usize, what: &str) -> String {
 }
 
 /// Small numbers in words, as sentences have them.
-pub(super) fn small(n: usize) -> String {
+pub fn small(n: usize) -> String {
     const WORDS: [&str; 7] = ["no", "one", "two", "three", "four", "five", "six"];
     WORDS.get(n).map_or_else(|| human::count(n as u64), |word| (*word).to_owned())
 }

@@ -11,7 +11,7 @@ mod checks;
 mod effects;
 mod head;
 mod history;
-mod intervals;
+pub mod intervals;
 mod latency;
 mod manifest;
 mod page;
@@ -24,7 +24,6 @@ mod waits;
 use maud::html;
 
 use super::comparison::remarks;
-use super::screening::factorial;
 use super::section::Report;
 use super::table::Document;
 pub use history::history_page;
@@ -58,12 +57,15 @@ pub fn render(source: &Source<'_>) -> String {
         statuses: trial_statuses(source.stored),
         looks: LineStyles::new(&source.stored.manifest),
     };
-    let of_features = page.sections.iter().map(|section| {
+    let with_body = page.sections.iter().filter(|section| !section.body.0.is_empty());
+    let of_features = with_body.map(|section| {
         Some(Section { id: section.name, title: section.title, body: section.body.clone() })
     });
-    let (summary, details) = match factorial(page.analysis) {
-        Some(screened) => {
-            (vec![Some(effects::factors(&page, screened))], vec![checks::trial_values(&page)])
+    let (summary, details) = match source.report.instead() {
+        Some(section) => {
+            let (title, body) = (section.title, section.body.clone());
+            let effects = Section { id: "effects", title, body };
+            (vec![Some(effects)], vec![checks::trial_values(&page)])
         }
         None => (
             vec![Some(effects::section(&page)), waits::section(&page)],
@@ -123,7 +125,7 @@ pub fn document_page(document: &Document) -> String {
 pub fn index(title: &str, workloads: &[(String, Report<'_>)]) -> String {
     let body = html! { @for (place, report) in workloads {
         h3 { a href=(place) { (report.experiment) } }
-        (head::opening(report))
+        (head::opening(*report))
         (head::answered(*report, None))
     } };
     let sections = [Section { id: "workloads", title: "Workloads", body }];
@@ -143,7 +145,7 @@ mod tests {
     use pgio_results::telemetry::{Moment, Series, Track};
     use pgio_results::{Check, Outcome};
     use pgio_verdict::analyze;
-    use pgio_verdict::test_support::{demo, experiment, screened, set, trial};
+    use pgio_verdict::test_support::{demo, experiment, trial};
 
     const EXPERIMENT: &str = "[experiment]\nname = \"</script><b>\"\n";
 
@@ -217,19 +219,6 @@ mod tests {
     #[test]
     fn the_verdict_comes_first_and_every_part_has_its_place() {
         assert_snapshot!(skeleton(&page(&demo())));
-    }
-
-    #[test]
-    fn each_cell_of_a_design_has_a_folded_table() {
-        let mut stored = screened(6);
-        for trial in &mut stored.trials {
-            set(trial, "commit_latency_p50", 0.001);
-            set(trial, "wait_share_flush", 0.7);
-        }
-        let page = page(&stored);
-        assert_eq!(page.matches("<details>").count(), 16);
-        assert!(page.contains("<summary>cell 2: commit_delay, work_mem high</summary>"), "{page}");
-        assert_eq!(page.matches("Sessions' time: WAL flush 70\u{a0}%.").count(), 16);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! problems (conditions that failed, trials that do not count, a busy machine, shares of failed, invalid or badly
 //! behaved trials that differ from the baseline's, slices that reached into each other).
 //!
-//! In a factorial design the answer says which factors matter. Next: `statement` has the answer for each condition,
+//! Where effects take the place of comparisons, their section has the answer. Next: `statement` has the answer for each condition,
 //! `noise` what the run can see.
 
 use std::cmp::Reverse;
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::section::Report;
 use super::statement::{Claim, Statement, danger, stalls};
-use super::{format, noise, screening};
+use super::{format, noise};
 use pgio_results::CheckVerdict;
 use pgio_results::danger::Danger;
 use pgio_verdict::shares::{FAILED, INVALID};
@@ -25,26 +25,24 @@ const NAMED: usize = 3;
 /// Checks that find work of others on the measured machines.
 const FOREIGN: [&str; 4] = ["foreign-load", "foreign-sessions", "steal", "foreign-io"];
 
-/// The sentences below the opening: those of the sections, or all that a factorial design shows.
+/// The sentences of the sections.
 pub fn lead<'a>(report: impl Into<Report<'a>>) -> Vec<String> {
-    let report = report.into();
-    match screening::factorial(report.analysis) {
-        Some(screened) => screening::lead(report.analysis, screened),
-        None => report.lead().collect(),
-    }
+    report.into().lead().collect()
 }
 
 /// What precedes the first table: whether the run can see anything, the answer in a sentence, and the problems.
-pub(super) fn opening(analysis: &Analysis, rerun: &str) -> Vec<String> {
-    let first = noise::blindness(analysis, rerun);
-    first.into_iter().chain(in_one_sentence(analysis)).chain(headline(analysis)).collect()
+pub(super) fn opening(report: Report<'_>, rerun: &str) -> Vec<String> {
+    let first = noise::blindness(report.analysis, rerun);
+    first.into_iter().chain(in_one_sentence(report)).chain(headline(report.analysis)).collect()
 }
 
 /// `on costs at least half of the commits; remote_write: not decided.`, and what endangers the data.
-pub(super) fn in_one_sentence(analysis: &Analysis) -> Option<String> {
-    if screening::factorial(analysis).is_some() {
-        return lead(analysis).into_iter().next();
+pub(super) fn in_one_sentence<'a>(report: impl Into<Report<'a>>) -> Option<String> {
+    let report = report.into();
+    if let Some(section) = report.instead() {
+        return section.lead.first().cloned();
     }
+    let analysis = report.analysis;
     let mut others: Vec<&Comparison> = analysis
         .comparisons
         .iter()

@@ -12,13 +12,13 @@ use pgio_verdict::{
 };
 
 /// `5 %`
-pub(super) fn share(margin: f64) -> String {
+pub fn share(margin: f64) -> String {
     // Rounded, because 0.07 * 100 is 7.000000000000001.
     format!("{} %", (margin * 1e6).round() / 1e4)
 }
 
 /// `matters`, `does not matter`, `undecided`; empty without a decision.
-pub(super) fn cell(c: &Comparison) -> String {
+pub fn cell(c: &Comparison) -> String {
     match c.decision {
         Some(Decision::Matters) => "matters".to_owned(),
         Some(Decision::DoesNotMatter) => {
@@ -66,7 +66,7 @@ pub(super) fn blind(analysis: &Analysis) -> String {
 }
 
 /// How many blocks decide, and how long they take, once for all conditions that need as many.
-pub(super) fn blocks_to_decide<'a>(
+pub fn blocks_to_decide<'a>(
     analysis: &Analysis,
     comparisons: impl Iterator<Item = &'a Comparison>,
 ) -> Option<String> {
@@ -93,7 +93,7 @@ pub(super) fn blocks_to_decide<'a>(
 }
 
 /// `539 blocks (67.0 min)`, without the time if it is unknown.
-pub(super) fn blocks_and_time(analysis: &Analysis, blocks: u32) -> String {
+pub fn blocks_and_time(analysis: &Analysis, blocks: u32) -> String {
     let time = analysis.block_seconds.map(|one| format::long_time(f64::from(blocks) * one));
     let time = time.map_or_else(String::new, |time| format!(" ({time})"));
     format!("{}{time}", format::counted(blocks as usize, "block"))
@@ -219,7 +219,7 @@ impl Reasons {
 fn obstacle(analysis: &Analysis) -> Option<String> {
     let share = share(analysis.margin?);
     let baseline = &analysis.baseline;
-    if analysis.factor_effects.as_ref().is_some_and(|screened| screened.design.is_factorial()) {
+    if analysis.has_contrasts() {
         let why = "this design compares no condition with a baseline; write the settings that matter as \
                    conditions of their own to gate on them";
         return Some(why.to_owned());

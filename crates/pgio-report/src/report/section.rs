@@ -5,7 +5,7 @@
 
 use std::ops::Deref;
 
-use maud::Markup;
+use maud::{Markup, html};
 use pgio_results::store::StoredExperiment;
 use pgio_verdict::Analysis;
 use serde::Serialize;
@@ -21,20 +21,46 @@ pub struct Section {
     /// Its field in the JSON of the analysis; its anchor on the page.
     pub name: &'static str,
     pub title: &'static str,
-    /// The field's value, from [`json`].
+    /// The field's value.
     pub json: Box<RawValue>,
     /// Sentences for the first lines of a report.
     pub lead: Vec<String>,
+    /// Tables of effects, before that of conditions; in the short report they take its place.
+    pub effects: Vec<Table>,
+    /// Notes on effects below the table of conditions.
+    pub effect_notes: Vec<String>,
+    /// If effects take the place of the comparisons with the baseline: what of, and the tables that follow them.
+    pub instead: Option<(String, Vec<Table>)>,
     /// A note below the table of conditions.
-    pub note: String,
+    pub note: Option<String>,
     /// They follow the table of conditions.
     pub tables: Vec<Table>,
     /// Further rows of the flat table.
     pub rows: Vec<Vec<String>>,
     /// Words of it, each with its meaning.
     pub terms: Vec<(&'static str, &'static str)>,
-    /// The section on the page.
+    /// The section on the page; empty: it has none.
     pub body: Markup,
+}
+
+impl Section {
+    /// A section with nothing but its field.
+    pub fn new(name: &'static str, title: &'static str, field: &impl Serialize) -> Section {
+        Section {
+            name,
+            title,
+            json: json(field),
+            lead: Vec::new(),
+            effects: Vec::new(),
+            effect_notes: Vec::new(),
+            instead: None,
+            note: None,
+            tables: Vec::new(),
+            rows: Vec::new(),
+            terms: Vec::new(),
+            body: html! {},
+        }
+    }
 }
 
 /// An analysis with the sections that features add to it.
@@ -47,6 +73,16 @@ pub struct Report<'a> {
 impl Report<'_> {
     pub(super) fn lead(&self) -> impl Iterator<Item = String> {
         self.sections.iter().flat_map(|section| section.lead.iter().cloned())
+    }
+
+    /// The tables of effects that precede the table of conditions.
+    pub(super) fn effects(&self) -> impl Iterator<Item = &Table> {
+        self.sections.iter().flat_map(|section| &section.effects)
+    }
+
+    /// The section whose effects take the place of the comparisons with the baseline.
+    pub(super) fn instead(&self) -> Option<&Section> {
+        self.sections.iter().find(|section| section.instead.is_some())
     }
 }
 
@@ -65,7 +101,7 @@ impl<'a> From<&'a Analysis> for Report<'a> {
 }
 
 /// A value as it stands in the document of its analysis, whose writer leaves it as it is: indented by one level.
-pub fn json(value: &impl Serialize) -> Box<RawValue> {
+fn json(value: &impl Serialize) -> Box<RawValue> {
     let text = serde_json::to_string_pretty(value);
     let text = text.expect("plain data with string keys always serializes");
     RawValue::from_string(text.replace('\n', "\n  ")).expect("it is JSON")

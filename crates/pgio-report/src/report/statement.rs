@@ -193,7 +193,7 @@ pub(super) fn stalls(analysis: &Analysis, condition: &str) -> bool {
 }
 
 /// `−53.5 % [−55.0, −51.9]`, or `~` where no difference was detected; of conditions and of factors.
-pub(super) fn effect(c: &Comparison, is_aa: bool) -> String {
+pub fn effect(c: &Comparison, is_aa: bool) -> String {
     let known = |ratio| format::change_as_known(ratio, c.interval, c.bound);
     match (c.verdict, c.ratio) {
         (Verdict::NotApplicable, _) => NONE.to_owned(),

@@ -10,7 +10,7 @@ use super::lead::{RERUN, opening};
 use super::section::Report;
 use super::statement::{BASELINE, Statement, effect, marked_name};
 use super::table::{Column, Document, Label, Remark, Table};
-use super::{comparison, explain, lead, margin, noise, screening};
+use super::{comparison, explain, lead, margin, noise};
 use pgio_results::CheckVerdict;
 use pgio_results::waits::WaitGroup;
 use pgio_verdict::condition::{self, OPERATIONS};
@@ -24,14 +24,14 @@ const SHOWN: usize = 4;
 pub fn summary<'a>(report: impl Into<Report<'a>>, rerun: &str) -> Document {
     let report = report.into();
     let analysis = report.analysis;
-    let mut tables = screening::tables(analysis);
+    let mut tables: Vec<Table> = report.effects().cloned().collect();
     if tables.is_empty() {
         tables.push(conditions(report));
     }
     Document {
         title: analysis.experiment.clone(),
         subtitle: analysis.question.replace('`', ""),
-        headline: opening(analysis, rerun),
+        headline: opening(report, rerun),
         tables,
         remarks: remarks(analysis),
     }
@@ -86,7 +86,7 @@ fn conditions(report: Report<'_>) -> Table {
     notes.extend(comparison::not_decided(&rows));
     notes.extend(comparison::chosen_afterwards(analysis));
     notes.extend(margin::without_totals(analysis).map(|why| format!("Does not matter: {why}.")));
-    notes.extend(report.lead());
+    notes.extend(report.lead().filter(|_| report.instead().is_none()));
     notes.extend(noise::woven(analysis));
     Table { title: String::new(), columns, rows, notes }
 }
@@ -121,9 +121,9 @@ fn in_brief(same: &[&Finding]) -> Remark {
     Remark { label: check.verdict.into(), text: format!("{}{place}: {}", check.id, check.message) }
 }
 
-/// `None` in a factorial design, which compares no conditions, and if there is nothing to compare.
+/// `None` if contrasts take the place of comparisons, and if there is nothing to compare.
 pub(super) fn answers(analysis: &Analysis) -> Option<Table> {
-    if screening::factorial(analysis).is_some() || analysis.conditions.len() < 2 {
+    if analysis.has_contrasts() || analysis.conditions.len() < 2 {
         return None;
     }
     let operation = operation(analysis);

@@ -138,7 +138,7 @@ impl Column {
 }
 
 /// Columns from their headings, apart by `|`; `>` aligns to the right: `columns("condition | > writes/s")`.
-pub(super) fn columns(headings: &str) -> Vec<Column> {
+pub fn columns(headings: &str) -> Vec<Column> {
     let column = |heading: &str| match heading.trim().strip_prefix('>') {
         Some(right) => Column::right(right.trim()),
         None => Column::left(heading.trim()),

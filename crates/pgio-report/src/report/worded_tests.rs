@@ -1,10 +1,8 @@
 //! Verdicts that are hard to say: what every form of the report says of them.
 
-use benchmath::factorial::Design;
-use pgio_results::factors::DesignKind;
 use pgio_results::store::StoredExperiment;
 use pgio_verdict::history::{Question, Run, history};
-use pgio_verdict::test_support::{FACTORS, changing_runs, demo, screened_in, set, stalling, woven};
+use pgio_verdict::test_support::{changing_runs, demo, set, stalling, woven};
 use pgio_verdict::{Gate, analyze};
 
 use super::{document, gate, summary, text};
@@ -75,36 +73,6 @@ fn slices_say_how_large_a_carry_over_they_exclude() {
             assert!(shown.contains(said), "{shown}");
         }
     }
-}
-
-#[test]
-fn a_factor_that_depends_on_another_names_it() {
-    let design = Design::full(2).unwrap();
-    let rate = |high: &[bool]| if high[0] && high[1] { 0.91 } else { 1.0 };
-    let mut stored = screened_in(&design, DesignKind::Full, (20, 0.01, 9), rate);
-    stored.manifest.rules.matters = Some(0.05);
-    let text = reported(&stored);
-    assert!(text.contains(&format!("depends on {}", FACTORS[1])), "{text}");
-}
-
-/// High, the first factor runs at 0.4 of its rate in every sixth block.
-#[test]
-fn a_factor_that_stalls_is_said_to_be_undecided_for_that() {
-    let design = Design::full(2).unwrap();
-    let mut stored = screened_in(&design, DesignKind::Full, (40, 0.01, 9), |_| 1.0);
-    stored.manifest.rules.matters = Some(0.05);
-    let cells = stored.manifest.design.as_ref().unwrap().cells.clone();
-    for t in &mut stored.trials {
-        let place = t.place.as_ref().unwrap();
-        let cell = cells.iter().find(|cell| cell.condition == place.condition).unwrap();
-        if place.block % 6 == 1 && cell.high.iter().any(|factor| factor == FACTORS[0]) {
-            let rate = t.metrics.get_mut("commits_per_second").unwrap();
-            rate.value = rate.value.map(|value| 0.4 * value);
-        }
-    }
-    let text = reported(&stored);
-    let said = format!("{}: undecided, because some trials stall", FACTORS[0]);
-    assert!(text.contains(&said), "{text}");
 }
 
 #[test]

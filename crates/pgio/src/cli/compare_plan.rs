@@ -12,7 +12,7 @@ use crate::config::experiment::{
     AA_SUFFIX, Checkpoint, Experiment, Reset, Target, Weave, WorkloadSpec,
 };
 use crate::config::resolve::Extent;
-use crate::experiment::application::estimate::{self, Estimate};
+use crate::experiment::application::estimate;
 use crate::experiment::application::{
     ConditionChange, Job, PlanNote, PlannedChange, Preview, Unchecked, WorkloadPreview, cells,
 };
@@ -22,9 +22,7 @@ use crate::experiment::state;
 use crate::feature;
 use crate::host::{LOCAL, called};
 use crate::treatment;
-use benchmath::factorial::Design;
 use pgio_results::change::Change;
-use pgio_results::factors::{DesignKind, FactorDesign};
 use pgio_results::points::{Axis, AxisValue, Varied, value_text};
 use pgio_results::units::exact_duration;
 
@@ -40,7 +38,7 @@ pub(super) fn text(
         "Experiment {}: {} blocks, seed {}, baseline {}.\n",
         e.name, e.blocks, job.seed, e.baseline
     );
-    for line in factor_lines(job, preview).into_iter().chain(few_blocks_text(e)) {
+    for line in feature::plan(job, preview).chain(few_blocks_text(e)) {
         add(&mut text, &line);
     }
     for note in &preview.notes {
@@ -136,7 +134,7 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>, ord
         let name = &condition.name;
         add(text, &format!("  {name} runs on {on} in one window; its changes are made on each"));
     }
-    let changes: Vec<String> = match job.screening {
+    let changes: Vec<String> = match job.experiment.design {
         // Cells make the same changes over and over.
         Some(_) => distinct_changes(&preview.changes, change_text),
         None => {
@@ -350,72 +348,6 @@ fn command_lines(command: &CommandSpec) -> Vec<String> {
 
 fn add(text: &mut String, line: &str) {
     writeln!(text, "{line}").expect("writing to a String cannot fail");
-}
-
-fn factor_lines(job: &Job, preview: &Preview<'_>) -> Vec<String> {
-    let Some(screening) = &job.screening else { return Vec::new() };
-    let mut lines = vec![design_line(job, preview, screening)];
-    lines.push(resolution_line(screening));
-    let level = |changes: &[Change]| match changes {
-        [] => "as it is".to_owned(),
-        some => some.iter().map(Change::to_string).collect::<Vec<_>>().join(", "),
-    };
-    for factor in &screening.factors {
-        let (low, high) = (level(&factor.low), level(&factor.high));
-        lines.push(format!("  factor {}: low {low}; high {high}", factor.name));
-    }
-    for cell in &screening.cells {
-        let high = match cell.high.as_slice() {
-            [] => "no factor".to_owned(),
-            some => some.join(", "),
-        };
-        lines.push(format!("  {}: high {high}", cell.condition));
-    }
-    lines
-}
-
-/// `Design fractional: 10 factors in 32 cells, 6 blocks, 192 trials, about 9.2 min in all.`
-fn design_line(job: &Job, preview: &Preview<'_>, screening: &FactorDesign) -> String {
-    let e = &job.experiment;
-    let cells = screening.cells.len() as u64 + u64::from(e.aa);
-    let trials = cells * u64::from(e.blocks) * preview.workloads.len() as u64;
-    let time = total_estimate(job, preview)
-        .map_or_else(String::new, |total| format!(", about {} in all", seconds(total.total())));
-    format!(
-        "Design {}: {} factors in {} cells, {} blocks, {trials} trials{time}.",
-        screening.kind.name(),
-        screening.factors.len(),
-        screening.cells.len(),
-        e.blocks
-    )
-}
-
-fn total_estimate(job: &Job, preview: &Preview<'_>) -> Option<Estimate> {
-    let blocks = job.experiment.blocks;
-    let mut all = (preview.workloads.iter())
-        .map(|w| estimate::estimate_workload(job, w.spec, &w.cells, blocks));
-    all.try_fold(Estimate::default(), |total, one| Some(total.plus(one?)))
-}
-
-/// What the design can tell apart.
-fn resolution_line(screening: &FactorDesign) -> String {
-    let design = Design::from_cells(screening.levels());
-    let (interactions, resolution) =
-        design.map_or((Vec::new(), 0), |d| (d.interactions(), d.resolution()));
-    let aliased = interactions.iter().filter(|contrast| !contrast.aliases.is_empty()).count();
-    match screening.kind {
-        DesignKind::OneAtATime => {
-            "  shows the effect of each factor alone, not whether factors act together".to_owned()
-        }
-        DesignKind::Full | DesignKind::Fractional if interactions.is_empty() => {
-            "  shows the effect of each factor (resolution IV); interactions of two factors are mixed".to_owned()
-        }
-        DesignKind::Full | DesignKind::Fractional => format!(
-            "  shows the effect of each factor and {} contrasts of two factors, of which {aliased} have aliases (resolution {})",
-            interactions.len(),
-            if resolution < 5 { "IV" } else { "V or higher" }
-        ),
-    }
 }
 
 /// The distinct changes, without the cells that make them.

@@ -32,7 +32,6 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     example!("sysbench"),
     example!("command-presets"),
     example!("hot-spot"),
-    example!("screening"),
     ("pgio.conf", include_str!("../../shipped/pgio.conf")),
 ];
 

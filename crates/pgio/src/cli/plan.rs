@@ -33,7 +33,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let job = jobs::read(&args.experiment)?;
     let file = args.experiment.display();
-    if job.screening.as_ref().is_some_and(|screening| screening.kind.is_factorial()) {
+    if job.experiment.design.as_ref().is_some_and(|design| design.kind.is_factorial()) {
         let why = "plan compares conditions with a baseline, which this design does not; its report \
                    shows how many blocks decide about a margin";
         return Err(Failure::message(USAGE, format!("{file}: design: {why}")));

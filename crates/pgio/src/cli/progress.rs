@@ -57,7 +57,7 @@ pub(super) fn size_text(e: &Experiment, workload: &WorkloadSpec) -> Option<Strin
     ))
 }
 
-pub(super) fn seconds(duration: Duration) -> String {
+pub(crate) fn seconds(duration: Duration) -> String {
     let s = duration.as_secs_f64();
     if s < 120.0 { format!("{s:.1} s") } else { format!("{:.1} min", s / 60.0) }
 }

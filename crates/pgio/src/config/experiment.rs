@@ -9,7 +9,6 @@
 
 pub(crate) mod command;
 pub(crate) mod condition;
-mod factor;
 pub(super) mod hosts;
 pub(crate) mod key;
 pub mod limits;
@@ -17,7 +16,6 @@ pub mod part;
 pub(crate) mod points;
 mod private;
 mod rules;
-mod screening;
 pub(crate) mod section;
 pub(crate) mod size;
 pub(super) mod target;
@@ -27,6 +25,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use benchmath::margin::LARGEST_SHARE;
+use pgio_results::factors::FactorDesign;
 use toml::de::DeTable;
 
 use self::key::{SectionDef, section};
@@ -35,13 +34,11 @@ use super::value::{ConfigError, nearest};
 
 pub use super::kinds::WorkloadKind;
 pub use condition::{AA_SUFFIX, Condition, TreatmentSpec};
-pub use factor::FactorSpec;
 pub use hosts::HostSpec;
 pub use pgio_results::points::Combination;
 pub use points::{AxisSpec, AxisValueSpec, PointSpec};
 pub use private::{PrivateTarget, RESERVED_NAMES, StandbyTarget, initdb_option_name};
 pub use rules::{Checkpoint, Question, Reset, Rules, Weave};
-pub use screening::{DesignKind, ScreeningSpec};
 pub use size::Size;
 pub use target::{ControlMethod, SINGLE_TARGET, Target};
 pub use workload::WorkloadSpec;
@@ -53,7 +50,6 @@ static SECTIONS: &[SectionDef] = &[
     private::keys::SECTION,
     hosts::keys::SECTION,
     condition::keys::SECTION,
-    factor::keys::SECTION,
     workload::keys::SECTION,
     command::keys::SECTION,
     limits::keys::SECTION,
@@ -107,13 +103,9 @@ section! { keys, "[experiment]",
         "checks that shall warn instead of making a trial invalid; valid ids are those of the table Checks below that can do so";
     cells_limit: Whole<u64>(1..=limits::CELLS) or "200; 64 for a design",
         "maximum number of cells that lists of values or a design make; setting it also allows lists that take more than 8 h";
-    // A fraction measures each factor with all trials and still shows which act together.
-    design: OneOf<DesignKind>(DesignKind::ALL) = DesignKind::Fractional,
-        "which combinations of the factors' levels become conditions: a fraction of resolution IV, all of them, or each factor high alone";
 }
 
-const TITLES: &[&str] =
-    &["experiment", "hosts", "target", "targets", "workload", "condition", "factor"];
+const TITLES: &[&str] = &["experiment", "hosts", "target", "targets", "workload", "condition"];
 
 /// Parses an experiment file. Errors contain the name `file`; `stem` is the default name of the
 /// experiment; `treatments` are the valid kinds of treatment; `checks` are the ids that `tolerate`
@@ -136,33 +128,25 @@ pub fn parse(
     let nothing = DeTable::new();
     let head = root.section("experiment")?.unwrap_or_else(|| Section::root(&document, &nothing));
     head.refuse_unknown_keys(&part::names(&keys::SECTION))?;
-    let screening = screening::parse(&root, &head, treatments, &targets)?;
-    let conditions = match &screening {
-        Some(screening) => screening.conditions(&targets),
-        None => condition::parse(
-            &root,
-            treatments,
-            &targets,
-            condition::together(&head, targets.len())?,
-        )?,
+    let file = part::File { root: &root, head: &head, treatments };
+    let (conditions, design) = match part::conditions(&file, &targets)? {
+        Some(made) => (made.conditions, Some(made.design)),
+        None => {
+            let together = condition::together(&head, targets.len())?;
+            (condition::parse(&root, treatments, &targets, together)?, None)
+        }
     };
     let warmup = head.get(&keys::warmup)?;
     let duration = head.get(&keys::duration)?;
     let baseline = baseline(&head, &conditions)?;
-    if let Some(screening) = &screening {
-        screening.check_baseline(&head, &baseline)?;
-    }
     let mut workloads = workload::parse(&root, warmup, duration, &baseline, &conditions)?;
-    if screening.is_some() {
-        screening::check_workloads(&root, &workloads)?;
-    }
     condition::check_shared_windows(&root, &workloads, &conditions)?;
     let others: Vec<&str> =
         conditions.iter().map(|c| c.name.as_str()).filter(|name| *name != baseline).collect();
     // In a factorial design, factors without an effect show the noise.
-    let is_factorial = screening.as_ref().is_some_and(|s| s.kind.is_factorial());
+    let is_factorial = design.as_ref().is_some_and(|design| design.kind.is_factorial());
     let aa = head.read(&keys::aa)?.unwrap_or(!is_factorial);
-    let compared = match &screening {
+    let compared = match &design {
         // Each effect is one of all cells, so none is noisier than another.
         Some(_) if is_factorial => 1,
         _ => others.len() + usize::from(aa),
@@ -191,9 +175,8 @@ pub fn parse(
         targets,
         workloads,
         conditions,
-        screening,
+        design,
     };
-    let file = part::File { root: &root, head: &head, treatments };
     part::all().try_for_each(|part| (part.complete)(&file, &mut experiment))?;
     size::check(&head, &experiment)?;
     Ok(experiment)
@@ -240,8 +223,8 @@ pub struct Experiment {
     pub workloads: Vec<WorkloadSpec>,
     /// In the order of the file, without the A/A condition.
     pub conditions: Vec<Condition>,
-    /// The factors that make up the conditions, if the file has factors.
-    pub screening: Option<ScreeningSpec>,
+    /// The factors whose levels the conditions combine, if they do.
+    pub design: Option<FactorDesign>,
 }
 
 impl Experiment {
@@ -370,7 +353,7 @@ pub(crate) mod tests {
                     treatments: Vec::new(),
                     everywhere: true,
                 }],
-                screening: None,
+                design: None,
             }
         );
     }

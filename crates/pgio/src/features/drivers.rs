@@ -45,6 +45,7 @@ pub(crate) static FEATURE: Feature = Feature {
     file: Some(&FilePart {
         sections: &[spec::keys::SECTION],
         lists: None,
+        conditions: None,
         complete: |file, _| read_keys(file.root).map(drop),
         hidden: &["drivers.engine"],
     }),

@@ -11,7 +11,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-use pgio_report::report::{self, Section, csv};
+use pgio_report::report::{Section, csv};
 use pgio_results::store::StoredExperiment;
 use pgio_verdict::Analysis;
 
@@ -43,15 +43,13 @@ fn section(stored: &StoredExperiment, analysis: &Analysis) -> Option<Section> {
     let swept = &curves::all(&stored.manifest, &stored.trials, &analysis.comparisons)?;
     let away = swept.cells.iter().filter(|cell| !swept.is_middle(cell));
     Some(Section {
-        name: NAME,
-        title: "Along the axes",
-        json: report::section_json(swept),
         lead: tables::knees(swept),
-        note: tables::where_judged(swept),
+        note: Some(tables::where_judged(swept)),
         tables: tables::tables(analysis, swept),
         rows: away.flat_map(|cell| rows(analysis, cell)).collect(),
         terms: vec![("knee", "The load from which more load adds more waiting than work.")],
         body: charts::body(&stored.manifest, analysis, swept),
+        ..Section::new(NAME, "Along the axes", swept)
     })
 }
 

@@ -1,5 +1,5 @@
 //! The effects on the primary metric as a forest plot; then that as the table of the text report, and the
-//! other tables of that report. In a factorial design, the effects of factors take their place.
+//! other tables of that report.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,10 @@ use pgio_results::telemetry::Track;
 use pgio_results::units::human;
 
 use super::super::format::{self, metric_name};
-use super::super::{cells, comparison, explain, screening, servers};
+use super::super::{comparison, explain, servers};
 use super::page::{Page, Section};
 use super::timeline::Points;
 use super::{intervals, table};
-use pgio_verdict::effects::FactorEffects;
 
 pub(super) fn section(page: &Page<'_>) -> Section {
     let metric = metric_name(&page.analysis.primary_metric);
@@ -26,35 +25,14 @@ pub(super) fn section(page: &Page<'_>) -> Section {
 
 /// The effects as tables.
 pub(super) fn numbers(page: &Page<'_>) -> Section {
-    // One factor at a time: the same comparisons, ranked.
-    let ranked = screening::tables(page.analysis);
     let body = html! {
-        @for t in &ranked { (table::render_cards(t, "What matters here")) }
+        @for section in page.sections {
+            @for t in &section.effects { (table::render_cards(t, section.title)) }
+        }
         (table::render_cards(&comparison::primary(page.report()), "Conditions and effects"))
         @if let Some(t) = servers::table(page.analysis) { (table::render_cards(&t, "Each server")) }
     };
     Section { id: "numbers", title: "Effects in numbers", body }
-}
-
-/// The section that takes the place of the comparisons with a baseline.
-pub(super) fn factors(page: &Page<'_>, screened: &FactorEffects) -> Section {
-    let metric = metric_name(&page.analysis.primary_metric);
-    let tables = screening::tables(page.analysis);
-    let folded = cells::folded(page.analysis, screened);
-    let body = html! {
-        p { "Primary metric: " strong { (metric) } ". Each effect is high against low, over all cells of "
-            (screening::design(screened)) "; all effects are one family." }
-        (intervals::factors(page, screened))
-        @for t in &tables { (table::render_cards(t, "What matters here")) }
-        (table::render(&screening::cells(page.analysis, screened), "Cells"))
-        @if !folded.is_empty() {
-            h3 { "Latency and waits by cell" }
-            @for cell in &folded {
-                details { summary { (table::prose(&cell.summary)) } (table::render(&cell.table, &cell.summary)) }
-            }
-        }
-    };
-    Section { id: "effects", title: "What matters here", body }
 }
 
 pub(super) fn values(page: &Page<'_>) -> Option<Section> {

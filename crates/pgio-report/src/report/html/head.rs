@@ -8,7 +8,6 @@ use maud::{Markup, html};
 use super::super::format::{self, counted, moment};
 use super::super::lead::{RERUN, headline, in_one_sentence, lead};
 use super::super::noise::{blindness, trust, woven};
-use super::super::screening::factorial;
 use super::super::section::Report;
 use super::super::summary::answers;
 use super::page::Page;
@@ -16,13 +15,12 @@ use super::table::{self, prose};
 use pgio_results::Trial;
 use pgio_results::store::{Manifest, StoredExperiment};
 use pgio_results::units::human;
-use pgio_verdict::Analysis;
 
 pub(super) fn header(page: &Page<'_>) -> Markup {
     html! {
         p.kind { "pgio experiment" }
         h1 { (page.analysis.experiment) }
-        (opening(page.analysis))
+        (opening(page.report()))
         (answered(page.report(), Some("#terms")))
         @if !page.remarks.is_empty() {
             p { a href="#warnings" { (counted(page.remarks.len(), "remark")) " on the measurement" } }
@@ -34,16 +32,17 @@ pub(super) fn header(page: &Page<'_>) -> Markup {
 }
 
 /// The question, the answer in a sentence, and what speaks against it.
-pub(super) fn opening(analysis: &Analysis) -> Markup {
+pub(super) fn opening(report: Report<'_>) -> Markup {
+    let analysis = report.analysis;
     html! {
         @if !analysis.question.is_empty() { p.question { (prose(&analysis.question)) } }
         @if let Some(doubt) = blindness(analysis, RERUN) { p.lead.doubt { (prose(&doubt)) } }
-        @if let Some(answer) = in_one_sentence(analysis) { p.lead { (prose(&answer)) } }
+        @if let Some(answer) = in_one_sentence(report) { p.lead { (prose(&answer)) } }
         @for problem in headline(analysis) { p.doubt { (prose(&problem)) } }
     }
 }
 
-/// The answer for each condition and whether to trust it; in a factorial design, the lead in sentences.
+/// The answer for each condition and whether to trust it; where effects take their place, the lead in sentences.
 pub(super) fn answered(report: Report<'_>, terms: Option<&str>) -> Markup {
     let analysis = report.analysis;
     html! {
@@ -53,8 +52,8 @@ pub(super) fn answered(report: Report<'_>, terms: Option<&str>) -> Markup {
                 @if let Some(sentence) = woven(analysis) { (prose(&sentence)) " " }
                 @if let Some(terms) = terms { a href=(terms) { "What the words mean." } } }
         } @else {
-            // The first one of a factorial design is the answer in a sentence.
-            @let known = usize::from(factorial(analysis).is_some());
+            // Where effects take the place of comparisons, the first one is the answer in a sentence.
+            @let known = usize::from(report.instead().is_some());
             @for sentence in lead(report).iter().skip(known) { p { (prose(sentence)) } }
         }
     }

@@ -6,13 +6,11 @@
 
 use maud::{Markup, html};
 
-use super::super::screening::is_shown;
 use super::super::statement::Statement;
 use super::super::{format, lead, margin};
 use super::page::Page;
-use super::svg::{self, Scale, percent, picture, px};
+use super::svg::{self, LineStyles, Scale, percent, picture, px};
 use pgio_results::metrics::Direction;
-use pgio_verdict::effects::FactorEffects;
 use pgio_verdict::{Analysis, Comparison, NoiseFloor, Verdict};
 
 /// The height of the strip of a row, and where its interval is.
@@ -50,14 +48,17 @@ pub(super) fn conditions(page: &Page<'_>) -> Markup {
     let floor = analysis.noise_floor.get(&analysis.primary_metric);
     let metric = format::metric_name(&analysis.primary_metric);
     let title = format!("Change of {metric} against {}", analysis.baseline);
-    plot(page, &title, &others.map(row).collect::<Vec<_>>(), floor)
+    plot(analysis, &page.looks, &title, &others.map(row).collect::<Vec<_>>(), floor)
 }
 
-/// The effects of factors on the primary metric that the table shows, in its order.
-pub(super) fn factors(page: &Page<'_>, screened: &FactorEffects) -> Markup {
-    let shown = screened.effects.iter().filter(|e| is_shown(e));
-    let primary = shown.map(|e| &e.comparison).filter(|c| c.primary);
-    let row = |c| {
+/// Effects on the primary metric that are no comparisons of a condition with the baseline, in this order.
+pub fn contrasts<'a>(
+    analysis: &Analysis,
+    looks: &LineStyles,
+    title: &str,
+    all: impl Iterator<Item = &'a Comparison>,
+) -> Markup {
+    let row = |c: &'a Comparison| {
         let effect = effect(c);
         Row {
             name: &c.condition,
@@ -67,16 +68,20 @@ pub(super) fn factors(page: &Page<'_>, screened: &FactorEffects) -> Markup {
             estimate_and_bounds: estimate_and_bounds(c),
         }
     };
-    let metric = format::metric_name(&page.analysis.primary_metric);
-    let title = format!("Change of {metric}, high against low");
-    plot(page, &title, &primary.map(row).collect::<Vec<_>>(), None)
+    plot(analysis, looks, title, &all.map(row).collect::<Vec<_>>(), None)
 }
 
-fn plot(page: &Page<'_>, title: &str, rows: &[Row<'_>], floor: Option<&NoiseFloor>) -> Markup {
+fn plot(
+    analysis: &Analysis,
+    looks: &LineStyles,
+    title: &str,
+    rows: &[Row<'_>],
+    floor: Option<&NoiseFloor>,
+) -> Markup {
     if rows.is_empty() {
         return html! {};
     }
-    let scale = scale(page, rows, floor);
+    let scale = scale(analysis, rows, floor);
     let bounds = floor.and_then(|f| f.interval.sides());
     let about: Vec<&str> = rows.iter().map(|row| row.about.as_str()).collect();
     let behind = html! {
@@ -84,7 +89,7 @@ fn plot(page: &Page<'_>, title: &str, rows: &[Row<'_>], floor: Option<&NoiseFloo
             @let (from, to) = (scale.at(low), scale.at(high));
             rect.floor x=(percent(from)) width=(percent(to - from)) y="0" height="100%" {}
         }
-        @for ratio in margins(page.analysis) {
+        @for ratio in margins(analysis) {
             @let x = percent(scale.at(ratio));
             line.margin x1=(x) x2=(x) y1="0" y2="100%" {}
         }
@@ -97,10 +102,10 @@ fn plot(page: &Page<'_>, title: &str, rows: &[Row<'_>], floor: Option<&NoiseFloo
     let strips = rows.iter().map(|row| svg::Row {
         name: row.name,
         text: row.effect.clone(),
-        strip: interval(row, page, scale),
+        strip: interval(row, looks, scale),
     });
     let strips: Vec<svg::Row<'_>> = strips.collect();
-    let (left, right) = directions(page.analysis);
+    let (left, right) = directions(analysis);
     html! {
         figure.chart #forest {
             figcaption { (title) ", with 95 % intervals" }
@@ -108,10 +113,10 @@ fn plot(page: &Page<'_>, title: &str, rows: &[Row<'_>], floor: Option<&NoiseFloo
                 (svg::rows(&picture("forest-plot", title, &about.join(" "), "100%", &behind), STRIP, &strips))
                 p.ends aria-hidden="true" { span { "← " (left) } span { (right) " →" } }
             }
-            @if let Some(text) = floor_text(page, floor) {
+            @if let Some(text) = floor_text(analysis, floor) {
                 p.note { span.floor-key aria-hidden="true" {} (text) }
             }
-            @if let Some(share) = page.analysis.margin {
+            @if let Some(share) = analysis.margin {
                 p.note { span.margin-key aria-hidden="true" {} "Dashed: the margin of "
                     (margin::share(share)) ". An effect matters beyond it." }
             }
@@ -119,8 +124,8 @@ fn plot(page: &Page<'_>, title: &str, rows: &[Row<'_>], floor: Option<&NoiseFloo
     }
 }
 
-fn interval(row: &Row<'_>, page: &Page<'_>, scale: Scale) -> Markup {
-    let look = page.looks.get(row.name);
+fn interval(row: &Row<'_>, looks: &LineStyles, scale: Scale) -> Markup {
+    let look = looks.get(row.name);
     let state = if row.verdict.is_decided() { "decided" } else { "open" };
     html! { @if let Some((ratio, low, high)) = row.estimate_and_bounds {
         @let (from, to) = (percent(scale.at(low)), percent(scale.at(high)));
@@ -167,12 +172,12 @@ fn directions(analysis: &Analysis) -> (&'static str, &'static str) {
     }
 }
 
-fn scale(page: &Page<'_>, rows: &[Row<'_>], floor: Option<&NoiseFloor>) -> Scale {
+fn scale(analysis: &Analysis, rows: &[Row<'_>], floor: Option<&NoiseFloor>) -> Scale {
     let intervals =
         rows.iter().filter_map(|row| row.estimate_and_bounds).flat_map(|(r, l, h)| [r, l, h]);
     let floors = floor.iter().flat_map(|f| [f.interval.low, f.interval.high]).flatten();
     let (mut low, mut high) = (0.99, 1.01);
-    for ratio in intervals.chain(floors).chain(margins(page.analysis)).filter(|r| *r > 0.0) {
+    for ratio in intervals.chain(floors).chain(margins(analysis)).filter(|r| *r > 0.0) {
         low = f64::min(low, ratio);
         high = f64::max(high, ratio);
     }
@@ -221,14 +226,14 @@ fn margins(analysis: &Analysis) -> impl Iterator<Item = f64> {
     analysis.margin.into_iter().flat_map(|share| [1.0 - share, 1.0 + share])
 }
 
-fn floor_text(page: &Page<'_>, floor: Option<&NoiseFloor>) -> Option<String> {
+fn floor_text(analysis: &Analysis, floor: Option<&NoiseFloor>) -> Option<String> {
     let floor = floor?;
-    let aa = page.analysis.aa.as_ref()?;
+    let aa = analysis.aa.as_ref()?;
     let interval = format::interval(floor.interval)?;
     Some(format!(
         "Shaded: the noise floor. {aa} is {} measured twice, and its effect is {interval}\u{a0}%: \
          effects inside may be noise.",
-        page.analysis.baseline
+        analysis.baseline
     ))
 }
 

@@ -19,7 +19,7 @@ pub fn render(table: &Table, name: &str) -> Markup {
 }
 
 /// The same; on a phone each row is a card, a line for each cell, and nothing scrolls sideways.
-pub(super) fn render_cards(table: &Table, name: &str) -> Markup {
+pub fn render_cards(table: &Table, name: &str) -> Markup {
     draw(table, name, true)
 }
 

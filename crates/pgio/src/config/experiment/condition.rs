@@ -95,7 +95,7 @@ fn condition(
 }
 
 /// Reads a name that reports show as a condition's.
-pub(super) fn name(
+pub(crate) fn name(
     section: &Section<'_>,
     key: &Key<Parsed<String>>,
 ) -> Result<String, ConfigError> {
@@ -110,7 +110,7 @@ pub(super) fn name(
 }
 
 /// Parses the treatments of a section: all keys but its own.
-pub(super) fn treatments(
+pub(crate) fn treatments(
     section: &Section<'_>,
     treatments: &[&str],
     own: &[&str],

@@ -347,7 +347,7 @@ mod tests {
             (private::keys::SECTION.title, "[[target.standbys]]", "name = 's'", "[target]\nprivate = true\n"),
             (hosts::keys::SECTION.title, "[hosts.h]", "ssh = 'x'", ""),
             (condition::keys::SECTION.title, "[[condition]]", "name = 'b'", ""),
-            (factor::keys::SECTION.title, "[[factor]]", factor, "[[factor]]\nname = 'g'\nsetting = [1, 2]\n"),
+            ("[[factor]]", "[[factor]]", factor, "[[factor]]\nname = 'g'\nsetting = [1, 2]\n"),
             ("[drivers]", "[drivers]", "", ""),
             ("[[axis]]", "[[axis]]", "name = 'd'\nvalues = [1, 2]\npostgres = { a = '{d}' }", ""),
             (workload::keys::SECTION.title, "[workload]", "kind = 'commit'", ""),

@@ -25,14 +25,14 @@ pub const FILE_BYTES: u64 = 1 << 20;
 pub(super) const BLOCKS: u32 = 10_000;
 pub(super) const REPEATS: u32 = 100;
 pub(crate) const CONDITIONS: usize = 200;
-pub(super) const TREATMENTS: usize = 50;
+pub(crate) const TREATMENTS: usize = 50;
 pub(crate) const WORKLOADS: usize = 50;
 pub(super) const TARGETS: usize = 50;
 /// The limit for one private server; ten WAL senders are PostgreSQL's default.
 pub(super) const STANDBYS: usize = 8;
 pub(super) const HOSTS: usize = 100;
 pub(crate) const AXES: usize = 10;
-pub(super) const FACTORS: usize = MAX_FACTORS;
+pub(crate) const FACTORS: usize = MAX_FACTORS;
 pub(crate) const VALUES: usize = 200;
 pub(crate) const CELLS: u64 = 10_000;
 /// Trials of a workload in the maximum number of blocks.

@@ -1,11 +1,14 @@
 //! What features read of an experiment file: sections of their own, keys in sections of the core, lists of values.
 
-use super::Experiment;
+use std::collections::BTreeMap;
+
 use super::key::{SectionDef, SectionKey};
 use super::points::AxisSpec;
 use super::section::{Document, Section};
+use super::{Condition, Experiment, Target};
 use crate::config::keys::Key;
 use crate::config::value::ConfigError;
+use pgio_results::factors::FactorDesign;
 
 /// What a feature reads.
 #[derive(Debug)]
@@ -14,6 +17,8 @@ pub struct FilePart {
     pub(crate) sections: &'static [SectionDef],
     /// Reads the keys of a workload that have lists of values, as axes.
     pub(crate) lists: Option<ReadLists>,
+    /// Makes the conditions in place of `[[condition]]`, if the file asks for it.
+    pub(crate) conditions: Option<MakeConditions>,
     /// Completes the experiment, once the core has read the file, and refuses what the feature cannot read.
     pub(crate) complete: fn(&File<'_>, &mut Experiment) -> Result<(), ConfigError>,
     /// Paths of values that may hold a secret.
@@ -21,6 +26,16 @@ pub struct FilePart {
 }
 
 type ReadLists = fn(&Section<'_>, &[&'static Key]) -> Result<Vec<AxisSpec>, ConfigError>;
+
+type MakeConditions =
+    fn(&File<'_>, &BTreeMap<String, Target>) -> Result<Option<MadeConditions>, ConfigError>;
+
+/// Conditions that combine the levels of factors, a condition for each cell of the design.
+#[derive(Debug)]
+pub(crate) struct MadeConditions {
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) design: FactorDesign,
+}
 
 #[derive(Debug)]
 pub(crate) struct File<'a> {
@@ -57,6 +72,15 @@ fn sections() -> impl Iterator<Item = &'static SectionDef> {
 /// The function that reads the lists of a workload, if a feature does.
 pub(super) fn lists() -> Option<ReadLists> {
     all().find_map(|part| part.lists)
+}
+
+/// The conditions that a feature makes, if the file asks for it.
+pub(super) fn conditions(
+    file: &File<'_>,
+    targets: &BTreeMap<String, Target>,
+) -> Result<Option<MadeConditions>, ConfigError> {
+    let mut made = all().filter_map(|part| part.conditions).map(|make| make(file, targets));
+    made.find_map(Result::transpose).transpose()
 }
 
 /// The keys that features add to a section.

@@ -64,7 +64,7 @@ impl Experiment {
 /// Refuses a limit of cells without axes or a design, and too many axes and trials.
 pub(crate) fn check(head: &Section<'_>, experiment: &Experiment) -> Result<(), ConfigError> {
     let any = experiment.workloads.iter().any(|w| !w.axes.is_empty());
-    if head.has(&keys::cells_limit) && !any && experiment.screening.is_none() {
+    if head.has(&keys::cells_limit) && !any && experiment.design.is_none() {
         return Err(head.error(&keys::cells_limit, NO_AXIS));
     }
     for workload in &experiment.workloads {

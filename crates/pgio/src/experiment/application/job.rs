@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use pgio_results::change::Change;
-use pgio_results::factors::{DesignCell, Factor, FactorDesign};
 use pgio_results::{joint, metrics};
 use rustix::process::Signal;
 
@@ -16,9 +14,7 @@ use super::error::RunError;
 use super::file_changes;
 use super::workloads::{OTHER_METRIC, obstacle};
 use crate::config::experiment::section::Section;
-use crate::config::experiment::{
-    self, Condition, Experiment, FactorSpec, TreatmentSpec, WorkloadSpec,
-};
+use crate::config::experiment::{self, Experiment, WorkloadSpec};
 use crate::config::inventory::expand;
 use crate::config::{ConfigError, Layer, nearest};
 use crate::exit_code::{HasExitCode, USAGE};
@@ -48,8 +44,6 @@ pub enum JobError {
         workload: String,
         hint: &'static str,
     },
-    #[error("{file}:{same}")]
-    SameSetting { file: String, same: SameSetting },
     #[error("{file}")]
     Treatment { file: String, source: Box<TreatmentError> },
 }
@@ -60,8 +54,7 @@ impl HasExitCode for JobError {
             JobError::Config(source) => source.code(),
             JobError::OwnMetric { .. }
             | JobError::NoMetric { .. }
-            | JobError::NotMeasured { .. }
-            | JobError::SameSetting { .. } => USAGE,
+            | JobError::NotMeasured { .. } => USAGE,
             JobError::Treatment { source, .. } => source.code(),
         }
     }
@@ -74,8 +67,6 @@ pub struct Job {
     pub(super) text: String,
     pub seed: u64,
     pub treatments: Parsed,
-    /// The factors as they are stored, if the file has factors.
-    pub screening: Option<FactorDesign>,
     /// Keys of ./pgio.conf, below the file's.
     pub base_keys: ConnectionKeys,
     /// The processes that generate the load; absent: this one alone.
@@ -98,15 +89,9 @@ impl Job {
             file: file.to_owned(),
             source: source.into(),
         })?;
-        let screening = parse_screening(&experiment).map_err(|error| match error {
-            FactorError::Treatment(source) => {
-                JobError::Treatment { file: file.to_owned(), source: Box::new(source) }
-            }
-            FactorError::SameSetting(same) => JobError::SameSetting { file: file.to_owned(), same },
-        })?;
         let seed = experiment.seed.unwrap_or_else(state::new_seed);
         let text = text.to_owned();
-        Ok(Job { experiment, text, seed, treatments, screening, base_keys, generators: None })
+        Ok(Job { experiment, text, seed, treatments, base_keys, generators: None })
     }
 
     /// Reads more of the file.
@@ -238,68 +223,6 @@ fn uncompared(
     )
 }
 
-#[derive(Debug)]
-enum FactorError {
-    Treatment(TreatmentError),
-    SameSetting(SameSetting),
-}
-
-/// Two factors change the same setting; `line` is where the second stands.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{line}: factor: `{factor}` changes {setting}, as `{other}` does; a setting belongs to one factor"
-)]
-pub struct SameSetting {
-    line: usize,
-    factor: String,
-    setting: String,
-    other: String,
-}
-
-/// Returns the factors as they are stored, with the changes of each level; none without factors. The parser refuses
-/// two factors with one PostgreSQL setting. Here, other treatments are compared by what they declare, whatever their
-/// syntax: an effect would otherwise belong to neither factor.
-fn parse_screening(e: &Experiment) -> Result<Option<FactorDesign>, FactorError> {
-    let Some(spec) = &e.screening else { return Ok(None) };
-    let factors = spec.factors.iter().map(stored_factor).collect::<Result<Vec<Factor>, _>>();
-    let factors = factors.map_err(FactorError::Treatment)?;
-    for (n, factor) in factors.iter().enumerate() {
-        for earlier in &factors[..n] {
-            if let Some(change) = common_setting(earlier, factor) {
-                return Err(FactorError::SameSetting(SameSetting {
-                    line: spec.factors[n].line,
-                    factor: factor.name.clone(),
-                    setting: change.setting.clone(),
-                    other: earlier.name.clone(),
-                }));
-            }
-        }
-    }
-    let cell = |(condition, levels): (&Condition, &Vec<bool>)| DesignCell {
-        condition: condition.name.clone(),
-        high: spec.high(levels).map(str::to_owned).collect(),
-    };
-    let cells = e.conditions.iter().zip(spec.design.cells()).map(cell).collect();
-    Ok(Some(FactorDesign { kind: spec.kind, factors, cells }))
-}
-
-fn stored_factor(factor: &FactorSpec) -> Result<Factor, TreatmentError> {
-    let changes = |specs: &[TreatmentSpec]| -> Result<Vec<Change>, TreatmentError> {
-        Ok(treatment::changes(&treatment::parse_all(specs)?))
-    };
-    Ok(Factor {
-        name: factor.name.clone(),
-        low: changes(&factor.low)?,
-        high: changes(&factor.high)?,
-    })
-}
-
-fn common_setting<'a>(one: &'a Factor, other: &Factor) -> Option<&'a Change> {
-    let changes = |factor: &'a Factor| factor.low.iter().chain(&factor.high);
-    changes(one)
-        .find(|ours| other.low.iter().chain(&other.high).any(|c| c.is_of_same_setting(ours)))
-}
-
 /// A command that asks a cluster's controller may wait for it.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -334,7 +257,6 @@ fn printed_by(command: &str) -> Result<String, String> {
 mod tests {
     use super::*;
     use crate::experiment::application::scripted::{COMMITS, job, try_job};
-    use pgio_results::change::Change;
 
     #[test]
     fn the_seed_is_read_from_the_file_or_drawn() {
@@ -450,44 +372,6 @@ mod tests {
         let spec = &two.experiment.workloads[1];
         assert_eq!(two.dir_of(Path::new("out"), spec), Path::new("out/b"));
         assert_eq!(two.name_of(spec), "x b");
-    }
-
-    fn with_factors(factors: &str) -> Result<Job, JobError> {
-        let text = format!("[target]\nprivate = true\n[workload]\nkind = 'commit'\n{factors}");
-        Job::parse(&text, "x.toml", "x", ConnectionKeys::default())
-    }
-
-    const JIT: &str = "[[factor]]\nname = 'jit'\nsetting = ['on', 'off']\n";
-
-    #[test]
-    fn factors_are_stored_with_the_changes_of_both_levels_and_their_cells() {
-        let delay =
-            "[[factor]]\nname = 'delay'\nlow = {}\nhigh = { postgres = { commit_delay = 50 } }\n";
-        let job = with_factors(&format!("{JIT}{delay}")).unwrap();
-        let stored = job.screening.unwrap();
-        let shown =
-            |changes: &[Change]| -> Vec<String> { changes.iter().map(Change::to_string).collect() };
-        assert_eq!(shown(&stored.factors[0].low), ["jit = on"]);
-        assert_eq!(shown(&stored.factors[1].low), [""; 0]);
-        assert_eq!(shown(&stored.factors[1].high), ["commit_delay = 50"]);
-        let high: Vec<String> = stored.cells.iter().map(|cell| cell.high.join(" + ")).collect();
-        assert_eq!(high, ["", "jit", "delay", "jit + delay"]);
-        assert_eq!(stored.cells[0].condition, "all low");
-    }
-
-    #[test]
-    #[cfg(feature = "throttle")]
-    fn a_setting_that_two_factors_declare_is_refused_whatever_the_syntax() {
-        let slow = |name: &str, iops: u32| {
-            let body = format!("{{ device = '/dev/sdb', write_iops = {iops} }}");
-            format!("[[factor]]\nname = '{name}'\nlow = {{}}\nhigh = {{ throttle = [{body}] }}\n")
-        };
-        let error =
-            with_factors(&format!("{JIT}{}{}", slow("slow", 100), slow("slower", 10))).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "x.toml:12: factor: `slower` changes write_iops, as `slow` does; a setting belongs to one factor"
-        );
     }
 
     #[test]

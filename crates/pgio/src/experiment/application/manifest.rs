@@ -100,7 +100,7 @@ pub(super) fn manifest(
         },
         resumed: Vec::new(),
         varied,
-        design: job.screening.clone(),
+        design: job.experiment.design.clone(),
         // Known only after the first slices.
         weave: None,
     }

@@ -23,7 +23,7 @@ use crate::experiment::plan::{Planned, trial_seed};
 use crate::experiment::results::{Results, place};
 use crate::experiment::run::{Decision, Invalid, Runner};
 use crate::experiment::target::ConnectionKeys;
-use pgio_report::directories;
+use pgio_report::directories::{self, LoadedReport};
 use pgio_report::report;
 use pgio_results::Check;
 use pgio_results::model::{Outcome, Trial, TrialPosition, WorkloadInfo};
@@ -131,12 +131,16 @@ impl Scripted {
     }
 
     pub(crate) fn analysis(&self) -> Analysis {
-        directories::analyze(&self.out()).unwrap()
+        self.loaded().analysis
+    }
+
+    fn loaded(&self) -> LoadedReport {
+        directories::load(&self.out(), &crate::feature::findings()).unwrap()
     }
 
     /// What `pgio report --all` prints.
     pub(crate) fn report(&self) -> String {
-        report::text::render(&report::document(&self.analysis()))
+        report::text::render(&report::document(self.loaded().report()))
     }
 
     fn perform(

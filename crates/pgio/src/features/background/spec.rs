@@ -60,6 +60,7 @@ impl BackgroundSpec {
 pub(super) static PART: FilePart = FilePart {
     sections: &[keys::SECTION],
     lists: None,
+    conditions: None,
     complete: |file: &File<'_>, experiment| parse(file.root, experiment).map(drop),
     hidden: &[],
 };

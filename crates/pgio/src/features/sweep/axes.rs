@@ -27,6 +27,7 @@ pub(super) static PART: FilePart = FilePart {
         workload_keys::SECTION,
     ],
     lists: Some(lists),
+    conditions: None,
     complete,
     hidden: &[],
 };

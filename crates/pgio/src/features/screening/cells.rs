@@ -1,11 +1,11 @@
 //! Latencies and waits of the cells of a factorial design: one line a cell in text, a folded table on the page.
 //!
 //! The effects of factors say which one matters, the cells what a call took there and what it waited for.
-//! Values are of each cell's typical trial; nothing here is compared. Next: `screening` for the
+//! Values are of each cell's typical trial; nothing here is compared. Next: `tables` for the
 //! effects and the list of cells.
 
-use super::format::{self, NONE};
-use super::table::{Column, Table};
+use pgio_report::report::format::{self, NONE};
+use pgio_report::report::table::{Column, Table};
 use pgio_results::latency::{Class, Statistic};
 use pgio_results::metrics::latency_metric;
 use pgio_results::waits::{GROUPS, WaitGroup};
@@ -143,7 +143,6 @@ fn share((group, share): (WaitGroup, f64)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::screening::factorial;
     use pgio_verdict::analyze;
     use pgio_verdict::test_support::{screened, set};
 
@@ -181,7 +180,7 @@ mod tests {
     #[test]
     fn a_folded_table_has_every_operation_and_all_waits() {
         let analysis = with_latencies();
-        let all = folded(&analysis, factorial(&analysis).unwrap());
+        let all = folded(&analysis, analysis.factor_effects.as_ref().unwrap());
         assert_eq!(all.len(), 16);
         assert_eq!(all[1].summary, "cell 2: commit_delay, work_mem high");
         assert_eq!(all[0].summary, "all low");
@@ -195,6 +194,6 @@ mod tests {
     fn cells_without_latencies_and_waits_have_no_table() {
         let analysis = analyze(&screened(6));
         assert_eq!(line_by_line(&analysis), None);
-        assert!(folded(&analysis, factorial(&analysis).unwrap()).is_empty());
+        assert!(folded(&analysis, analysis.factor_effects.as_ref().unwrap()).is_empty());
     }
 }

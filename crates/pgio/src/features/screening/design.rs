@@ -8,22 +8,38 @@ use std::collections::BTreeMap;
 
 use benchmath::factorial::Design;
 
-use super::condition::{Condition, TreatmentSpec};
 use super::factor::{self, FactorSpec};
-use super::section::Section;
-use super::target::Target;
-use super::workload::{self, WorkloadSpec};
-use super::{keys, limits};
+use crate::config::experiment::key::section;
+use crate::config::experiment::part::{File, FilePart, MadeConditions};
+use crate::config::experiment::section::Section;
+use crate::config::experiment::{
+    Condition, Experiment, Target, TreatmentSpec, WorkloadSpec, keys, limits, workload,
+};
 use crate::config::value::ConfigError;
-pub use pgio_results::factors::DesignKind;
+use crate::treatment;
+use pgio_results::change::Change;
+use pgio_results::factors::{DesignCell, DesignKind, Factor, FactorDesign};
+
+pub(super) static PART: FilePart = FilePart {
+    sections: &[factor::keys::SECTION, experiment_keys::SECTION],
+    lists: None,
+    conditions: Some(parse),
+    complete,
+    hidden: &[],
+};
+
+section! { experiment_keys, "[experiment]", "";
+    // A fraction measures each factor with all trials and still shows which act together.
+    design: OneOf<DesignKind>(DesignKind::ALL) = DesignKind::Fractional,
+        "which combinations of the factors' levels become conditions: a fraction of resolution IV, all of them, or each factor high alone";
+}
 
 /// The factors of an experiment, and the level of each in each condition.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ScreeningSpec {
-    pub kind: DesignKind,
-    pub factors: Vec<FactorSpec>,
+struct DesignSpec {
+    kind: DesignKind,
+    factors: Vec<FactorSpec>,
     /// In the order of the conditions.
-    pub design: Design,
+    design: Design,
 }
 
 /// The name of the condition with all factors low.
@@ -32,16 +48,14 @@ const ALL_LOW: &str = "all low";
 const DEFAULT_CELLS: u64 = 64;
 
 /// Parses the factors and the design; none if the file has no factors.
-pub(super) fn parse(
-    root: &Section<'_>,
-    head: &Section<'_>,
-    treatments: &[&str],
+fn parse(
+    &File { root, head, treatments }: &File<'_>,
     targets: &BTreeMap<String, Target>,
-) -> Result<Option<ScreeningSpec>, ConfigError> {
-    let kind = head.get(&keys::design)?;
+) -> Result<Option<MadeConditions>, ConfigError> {
+    let kind = head.get(&experiment_keys::design)?;
     if !root.has("factor") {
-        return if head.has(&keys::design) {
-            Err(head.error(&keys::design, "requires factors; add [[factor]] tables"))
+        return if head.has(&experiment_keys::design) {
+            Err(head.error(&experiment_keys::design, "requires factors; add [[factor]] tables"))
         } else {
             Ok(None)
         };
@@ -70,9 +84,58 @@ pub(super) fn parse(
     }
     let design = design(head, kind, factors.len())?;
     refuse_comparisons(head, kind)?;
-    let screening = ScreeningSpec { kind, factors, design };
-    screening.check_treatments(root)?;
-    Ok(Some(screening))
+    let spec = DesignSpec { kind, factors, design };
+    spec.check_treatments(root)?;
+    let conditions = spec.conditions(targets);
+    // A condition whose treatments cannot be parsed is refused later, as without factors.
+    let are_parsed = conditions.iter().all(|c| treatment::parse_all(&c.treatments).is_ok());
+    let factors = if are_parsed { stored(root, &spec.factors)? } else { Vec::new() };
+    let cell = |(condition, levels): (&Condition, &Vec<bool>)| DesignCell {
+        condition: condition.name.clone(),
+        high: spec.high(levels).map(str::to_owned).collect(),
+    };
+    let cells = conditions.iter().zip(spec.design.cells()).map(cell).collect();
+    Ok(Some(MadeConditions { conditions, design: FactorDesign { kind, factors, cells } }))
+}
+
+/// Returns the factors with the changes of each level. The parser of factors refuses two with one PostgreSQL setting.
+/// Here, other treatments are compared by what they declare, whatever their syntax: an effect would otherwise belong
+/// to neither factor.
+fn stored(root: &Section<'_>, specs: &[FactorSpec]) -> Result<Vec<Factor>, ConfigError> {
+    let mut factors: Vec<Factor> = Vec::new();
+    for (spec, section) in specs.iter().zip(root.sections_within("factor", limits::FACTORS)?) {
+        let changes = |specs: &[TreatmentSpec]| {
+            let parsed = treatment::parse_all(specs);
+            parsed
+                .map(|all| treatment::changes(&all))
+                .map_err(|error| section.header_error(error.to_string()))
+        };
+        let (low, high) = (changes(&spec.low)?, changes(&spec.high)?);
+        let factor = Factor { name: spec.name.clone(), low, high };
+        for earlier in &factors {
+            if let Some(Change { setting, .. }) = common_setting(earlier, &factor) {
+                return Err(section.header_error(format!(
+                    "`{}` changes {setting}, as `{}` does; a setting belongs to one factor",
+                    factor.name, earlier.name
+                )));
+            }
+        }
+        factors.push(factor);
+    }
+    Ok(factors)
+}
+
+fn common_setting<'a>(one: &'a Factor, other: &Factor) -> Option<&'a Change> {
+    let changes = |factor: &'a Factor| factor.low.iter().chain(&factor.high);
+    changes(one)
+        .find(|ours| other.low.iter().chain(&other.high).any(|c| c.is_of_same_setting(ours)))
+}
+
+/// Refuses what a design cannot have beside its conditions.
+fn complete(file: &File<'_>, experiment: &mut Experiment) -> Result<(), ConfigError> {
+    let Some(design) = &experiment.design else { return Ok(()) };
+    check_baseline(file.head, design.kind, &experiment.baseline)?;
+    check_workloads(file.root, &experiment.workloads)
 }
 
 fn design(head: &Section<'_>, kind: DesignKind, factors: usize) -> Result<Design, ConfigError> {
@@ -88,7 +151,7 @@ fn design(head: &Section<'_>, kind: DesignKind, factors: usize) -> Result<Design
         Some(design) => Ok(design),
         None => {
             let limit = keys::cells_limit.name;
-            let key = if head.has(limit) { limit } else { &keys::design };
+            let key = if head.has(limit) { limit } else { &experiment_keys::design };
             Err(head.error(key, too_large(kind, factors, (cells, allowed))))
         }
     }
@@ -135,10 +198,7 @@ fn refuse_comparisons(head: &Section<'_>, kind: DesignKind) -> Result<(), Config
 }
 
 /// Refuses workloads that do not run under every cell, and lists of values.
-pub(super) fn check_workloads(
-    root: &Section<'_>,
-    workloads: &[WorkloadSpec],
-) -> Result<(), ConfigError> {
+fn check_workloads(root: &Section<'_>, workloads: &[WorkloadSpec]) -> Result<(), ConfigError> {
     for section in root.sections_within("workload", limits::WORKLOADS)? {
         if section.has(&workload::keys::conditions) {
             let message =
@@ -156,23 +216,19 @@ pub(super) fn check_workloads(
     Ok(())
 }
 
-impl ScreeningSpec {
-    /// Refuses a baseline with a factor high in a one-at-a-time design: its effects are the ratios to the baseline.
-    pub(super) fn check_baseline(
-        &self,
-        head: &Section<'_>,
-        baseline: &str,
-    ) -> Result<(), ConfigError> {
-        if self.kind.is_factorial() || baseline == ALL_LOW {
-            return Ok(());
-        }
-        let message = format!(
-            "cannot be `{baseline}` with design = \"{}\", which compares each factor with `{ALL_LOW}`; delete it",
-            self.kind.name()
-        );
-        Err(head.error(&keys::baseline, message))
+/// Refuses a baseline with a factor high in a one-at-a-time design: its effects are the ratios to the baseline.
+fn check_baseline(head: &Section<'_>, kind: DesignKind, baseline: &str) -> Result<(), ConfigError> {
+    if kind.is_factorial() || baseline == ALL_LOW {
+        return Ok(());
     }
+    let message = format!(
+        "cannot be `{baseline}` with design = \"{}\", which compares each factor with `{ALL_LOW}`; delete it",
+        kind.name()
+    );
+    Err(head.error(&keys::baseline, message))
+}
 
+impl DesignSpec {
     /// Refuses a cell whose factors have more treatments together than a condition may have.
     fn check_treatments(&self, root: &Section<'_>) -> Result<(), ConfigError> {
         let counts = self.design.cells().iter().map(|levels| self.treatments(levels).count());
@@ -185,7 +241,7 @@ impl ScreeningSpec {
     }
 
     /// Returns the conditions: one for each cell of the design.
-    pub(super) fn conditions(&self, targets: &BTreeMap<String, Target>) -> Vec<Condition> {
+    fn conditions(&self, targets: &BTreeMap<String, Target>) -> Vec<Condition> {
         let condition = |(n, levels): (usize, &Vec<bool>)| Condition {
             name: self.name(n, levels),
             target: targets.keys().next().cloned(),
@@ -212,8 +268,54 @@ impl ScreeningSpec {
     }
 
     /// Returns the names of the factors that are high in a cell.
-    pub fn high<'a>(&'a self, levels: &'a [bool]) -> impl Iterator<Item = &'a str> {
+    fn high<'a>(&'a self, levels: &'a [bool]) -> impl Iterator<Item = &'a str> {
         let pairs = self.factors.iter().zip(levels);
         pairs.filter(|(_, high)| **high).map(|(factor, _)| factor.name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pgio_results::change::Change;
+
+    use crate::experiment::application::{Job, JobError};
+    use crate::experiment::target::ConnectionKeys;
+
+    fn with_factors(factors: &str) -> Result<Job, JobError> {
+        let text = format!("[target]\nprivate = true\n[workload]\nkind = 'commit'\n{factors}");
+        Job::parse(&text, "x.toml", "x", ConnectionKeys::default())
+    }
+
+    const JIT: &str = "[[factor]]\nname = 'jit'\nsetting = ['on', 'off']\n";
+
+    #[test]
+    fn factors_are_stored_with_the_changes_of_both_levels_and_their_cells() {
+        let delay =
+            "[[factor]]\nname = 'delay'\nlow = {}\nhigh = { postgres = { commit_delay = 50 } }\n";
+        let job = with_factors(&format!("{JIT}{delay}")).unwrap();
+        let stored = job.experiment.design.unwrap();
+        let shown =
+            |changes: &[Change]| -> Vec<String> { changes.iter().map(Change::to_string).collect() };
+        assert_eq!(shown(&stored.factors[0].low), ["jit = on"]);
+        assert_eq!(shown(&stored.factors[1].low), [""; 0]);
+        assert_eq!(shown(&stored.factors[1].high), ["commit_delay = 50"]);
+        let high: Vec<String> = stored.cells.iter().map(|cell| cell.high.join(" + ")).collect();
+        assert_eq!(high, ["", "jit", "delay", "jit + delay"]);
+        assert_eq!(stored.cells[0].condition, "all low");
+    }
+
+    #[test]
+    #[cfg(feature = "throttle")]
+    fn a_setting_that_two_factors_declare_is_refused_whatever_the_syntax() {
+        let slow = |name: &str, iops: u32| {
+            let body = format!("{{ device = '/dev/sdb', write_iops = {iops} }}");
+            format!("[[factor]]\nname = '{name}'\nlow = {{}}\nhigh = {{ throttle = [{body}] }}\n")
+        };
+        let error =
+            with_factors(&format!("{JIT}{}{}", slow("slow", 100), slow("slower", 10))).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "x.toml:12: factor: `slower` changes write_iops, as `slow` does; a setting belongs to one factor"
+        );
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! `low` and `high` are tables of treatments, as a condition has them; an empty table leaves everything
 //! as it is. `setting = [0, 100]` is short for two values of the PostgreSQL setting that the factor is
-//! named after. Next: [`super::screening`] combines factors into conditions.
+//! named after. Next: [`super::design`] combines factors into conditions.
 
-use super::condition::{self, TreatmentSpec};
-use super::key::section;
-use super::limits;
-use super::section::Section;
+use crate::config::experiment::condition;
+use crate::config::experiment::key::section;
+use crate::config::experiment::section::Section;
+use crate::config::experiment::{TreatmentSpec, limits};
 use crate::config::value::ConfigError;
 
 section! { keys, "[[factor]]",
@@ -22,7 +22,7 @@ section! { keys, "[[factor]]",
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct FactorSpec {
+pub(super) struct FactorSpec {
     pub name: String,
     /// Treatments of the level that is in force now; empty if nothing changes.
     pub low: Vec<TreatmentSpec>,
@@ -124,8 +124,7 @@ fn level(
     condition::treatments(&table, treatments, &[])
 }
 
-/// A PostgreSQL setting that both factors change. `experiment::application` compares other treatments,
-/// by what they declare.
+/// A PostgreSQL setting that both factors change. [`super::design`] compares other treatments, by what they declare.
 fn common_setting<'a>(one: &'a FactorSpec, other: &FactorSpec) -> Option<&'a str> {
     let names = |factor: &FactorSpec| -> Vec<String> {
         settings(factor).map(str::to_ascii_lowercase).collect()

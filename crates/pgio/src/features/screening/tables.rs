@@ -3,24 +3,17 @@
 //! Numbers come from `pgio_verdict::effects`; this file words them. The table has every main effect and the
 //! interactions that were detected; JSON and CSV have all.
 
-use super::format::{self, NONE, NOT_DECIDED};
-use super::margin;
-use super::statement::effect;
-use super::table::{Column, Table, columns};
+use pgio_report::report::format::{self, NONE, NOT_DECIDED};
+use pgio_report::report::table::{Column, Table, columns};
+use pgio_report::report::{effect, margin};
 use pgio_results::Metric;
 use pgio_results::change::Change;
 use pgio_results::factors::{DesignKind, Factor};
 use pgio_verdict::effects::{Conditional, Effect, FactorEffects, LevelEffect, title};
 use pgio_verdict::{Analysis, Comparison, Condition, Decision, Interval, Verdict};
 
-/// The screening, if its effects take the place of comparisons with a baseline.
-pub(super) fn factorial(analysis: &Analysis) -> Option<&FactorEffects> {
-    analysis.factor_effects.as_ref().filter(|screened| screened.design.is_factorial())
-}
-
-/// The ranked effects, one table for each metric; empty without factors.
-pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
-    let Some(screened) = &analysis.factor_effects else { return Vec::new() };
+/// The ranked effects, one table for each metric.
+pub(super) fn tables(analysis: &Analysis, screened: &FactorEffects) -> Vec<Table> {
     let mut metrics: Vec<&str> = Vec::new();
     for effect in &screened.effects {
         if !metrics.contains(&effect.comparison.metric.as_str()) {
@@ -36,13 +29,10 @@ pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
 }
 
 /// Why there is no table of effects, if there is none; a factorial design says so in its lead.
-pub(super) fn notes_without_effects(analysis: &Analysis) -> Vec<String> {
-    let screened = analysis.factor_effects.as_ref();
-    let Some(screened) = screened.filter(|s| s.effects.is_empty() && !s.design.is_factorial())
-    else {
-        return Vec::new();
-    };
-    screened.notes.iter().map(|note| format!("Note: {note}.")).collect()
+pub(super) fn notes_without_effects(screened: &FactorEffects) -> Vec<String> {
+    let none = screened.effects.is_empty() && !screened.design.is_factorial();
+    let notes = screened.notes.iter().filter(|_| none);
+    notes.map(|note| format!("Note: {note}.")).collect()
 }
 
 fn ranked(analysis: &Analysis, screened: &FactorEffects, metric: &str) -> Table {
@@ -340,106 +330,4 @@ fn by_margin(analysis: &Analysis, main: &[&Effect]) -> Option<String> {
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("By the margin of {share}, {}.", parts.join("; ")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::report::{self, csv, markdown, text};
-    use pgio_verdict::analyze;
-    use pgio_verdict::test_support::{one_at_a_time, screened, screened_as};
-
-    fn matters(blocks: u32) -> Analysis {
-        let mut stored = screened(blocks);
-        stored.manifest.rules.matters = Some(0.05);
-        analyze(&stored)
-    }
-
-    #[test]
-    fn a_screening_report_begins_with_the_factors_that_matter() {
-        let analysis = matters(6);
-        let text = text::render(&report::document(&analysis));
-        insta::assert_snapshot!(text);
-    }
-
-    #[test]
-    fn the_lead_names_the_factors_that_change_the_metric() {
-        let lead = report::lead(&matters(6));
-        assert!(
-            lead[0].starts_with("Of 6 factors, two change commits/s: synchronous_commit +14"),
-            "{lead:?}"
-        );
-        assert!(
-            lead[1]
-                .starts_with("commit_delay and synchronous_commit act together: commit_delay: −3")
-                && lead[1].contains("% [")
-                && lead[1].ends_with("(aliased with wal_compression × work_mem)."),
-            "{lead:?}"
-        );
-        assert!(
-            lead[2].starts_with(
-                "By the margin of 5 %, matters: synchronous_commit, commit_delay; does not matter: "
-            ),
-            "{lead:?}"
-        );
-        let none = report::lead(&analyze(&screened_as(6, 0.02, 5, |_| 1.0)));
-        assert_eq!(none[0], "No effect on commits/s was detected for any of 6 factors.");
-        let few = report::lead(&matters(4));
-        assert_eq!(
-            few[0],
-            "The effects on commits/s cannot be judged yet: 4 of 4 blocks have a valid trial of every \
-             cell; 6 blocks are needed."
-        );
-        let text = text::render(&report::document(&matters(4)));
-        assert!(text.contains("7 contrasts of two factors each could not be judged."), "{text}");
-        assert!(!text.contains("detected"), "{text}");
-    }
-
-    #[test]
-    fn without_effects_the_report_says_why() {
-        let shown = |baseline: &str| {
-            let stored = one_at_a_time().with_baseline(baseline).unwrap();
-            text::render(&report::document(&analyze(&stored)))
-        };
-        let (own, other) = (shown("all low"), shown("fsync"));
-        assert!(own.contains("What matters here") && !own.contains("no effects"), "{own}");
-        let note = "Note: this design has no effects against the baseline `fsync`";
-        assert!(other.contains(note) && !other.contains("What matters here"), "{other}");
-        assert!(other.contains("warning: factors"), "{other}");
-    }
-
-    #[test]
-    fn levels_of_a_factor_show_only_differing_values() {
-        let mut stored = screened(6);
-        let factors = &mut stored.manifest.design.as_mut().unwrap().factors;
-        let siblings = Change::server("commit_siblings", "0");
-        factors[0].low = vec![siblings.clone(), Change::server("commit_delay", "0")];
-        factors[0].high = vec![siblings, Change::server("commit_delay", "5000")];
-        factors[3].low.clear();
-        let analysis = analyze(&stored);
-        let table = &tables(&analysis)[0];
-        let effect = |name: &str| &table.rows.iter().find(|row| row[0] == name).unwrap()[1];
-        assert_eq!(
-            (effect("commit_delay").as_str(), effect("jit").as_str()),
-            ("0 → 5000", "as it is → high")
-        );
-    }
-
-    #[test]
-    fn every_format_names_effects_and_aliases() {
-        let analysis = matters(6);
-        let page = markdown::render(&report::document(&analysis), &report::lead(&analysis));
-        assert!(page.contains("commit_delay × synchronous_commit"), "{page}");
-        let rows = csv::render(&csv::flat(&analysis));
-        let effect =
-            rows.lines().find(|l| l.contains(",commit_delay × synchronous_commit,")).unwrap();
-        assert!(
-            effect.ends_with(",commit_delay; synchronous_commit,wal_compression × work_mem"),
-            "{effect}"
-        );
-        assert_eq!(rows.lines().filter(|l| l.contains(" × ")).count(), 7, "all contrasts");
-        let gated = report::gate(&analysis).unwrap();
-        assert_eq!(gated.gate, pgio_verdict::Gate::Undecided);
-        assert!(gated.why.contains("no condition with a baseline"), "{}", gated.why);
-    }
 }
