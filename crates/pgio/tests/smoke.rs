@@ -286,6 +286,7 @@ fn conditions_are_woven_in_short_slices() {
 }
 
 #[test]
+#[cfg(feature = "screening")]
 fn factors_are_screened() {
     let text = format!(
         "[experiment]\nblocks = 2\nduration = '200ms'\nwarmup = '0s'\n{}\n[target]\ndsn = {:?}\n\

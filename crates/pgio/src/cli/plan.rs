@@ -169,6 +169,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "screening")]
     fn a_plan_needs_a_margin_a_pilot_and_conditions() {
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {

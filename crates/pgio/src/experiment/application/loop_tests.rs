@@ -497,6 +497,7 @@ fn a_burn_in_trial_is_stored_and_shown_and_never_counted() {
 }
 
 #[test]
+#[cfg(feature = "screening")]
 fn cells_of_a_woven_design_share_a_window_in_each_block() {
     let factors = "[[factor]]\nname = 'delay'\nlow = {}\nhigh = { postgres = { commit_delay = 20 } }\n\
                    [[factor]]\nname = 'geqo'\nsetting = ['on', 'off']\n";
@@ -646,6 +647,7 @@ fn every_block_has_every_cell_of_a_sweep_in_its_own_order() {
 
 /// A delay that commits wait for unless they wait for nothing.
 #[test]
+#[cfg(feature = "screening")]
 fn effects_and_their_interaction_are_found_and_reported_from_the_record_alone() {
     let factors = "[[factor]]\nname = 'delay'\nlow = {}\n\
                    high = { postgres = { commit_delay = 20000, commit_siblings = 0 } }\n\
