@@ -669,8 +669,9 @@ fn effects_and_their_interaction_are_found_and_reported_from_the_record_alone() 
 
     // The report needs neither the file nor a server.
     fs::remove_file(run.out().join("experiment.toml")).unwrap();
-    let analysis = run.analysis();
-    let found: serde_json::Value = serde_json::from_str(&report::json::render(&analysis)).unwrap();
+    let loaded = run.loaded();
+    let found: serde_json::Value =
+        serde_json::from_str(&report::json::render(&loaded.analysis)).unwrap();
     let effects = found["screening"]["effects"].as_array().unwrap();
     assert_eq!((found["screening"]["resolution"].as_u64(), effects.len()), (Some(5), 2 + 1));
     assert_eq!(found["comparisons"].as_array().unwrap().len(), 0);
@@ -682,13 +683,16 @@ fn effects_and_their_interaction_are_found_and_reported_from_the_record_alone() 
     let while_on = conditional["low"]["ratio"].as_f64().unwrap();
     assert!(conditional["factor"] == "delay" && while_on < 0.8, "{conditional}");
 
-    let csv = report::csv::render(&report::csv::flat(&analysis));
+    let csv = report::csv::render(&report::csv::flat(loaded.report()));
     assert!(csv.lines().any(|l| l.contains(",delay × synchronous_commit,")), "{csv}");
-    let markdown = report::markdown::render(&report::answered(&analysis), &report::lead(&analysis));
+    let markdown = report::markdown::render(
+        &report::answered(loaded.report()),
+        &report::lead(loaded.report()),
+    );
     for part in ["## What matters here", "| delay × synchronous_commit | "] {
         assert!(markdown.contains(part), "{markdown}");
     }
-    let page = LoadedReport::new(&run.out(), run.stored(), &[]).page().unwrap();
+    let page = loaded.page().unwrap();
     assert!(page.contains("What matters here") && page.contains("high against low"));
     let text = run.report();
     assert!(text.contains("What matters here: commits/s, 2 factors in 4 cells"), "{text}");

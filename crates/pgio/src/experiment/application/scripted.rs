@@ -134,7 +134,7 @@ impl Scripted {
         self.loaded().analysis
     }
 
-    fn loaded(&self) -> LoadedReport {
+    pub(crate) fn loaded(&self) -> LoadedReport {
         directories::load(&self.out(), &crate::feature::findings()).unwrap()
     }
 
