@@ -60,7 +60,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use self::condition::BackgroundRate;
 use self::effects::FactorEffects;
 use self::reconcile::Reconciliation;
 use self::replica::Replica;
@@ -152,9 +151,6 @@ pub struct Analysis {
     /// The standbys by condition; empty if none was measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub standbys: Vec<StandbyUse>,
-    /// Background work by condition; empty without any.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub background: Vec<BackgroundRate>,
     /// What features found in addition, by name.
     #[serde(flatten, skip_deserializing)]
     #[cfg_attr(feature = "schema", schemars(skip))]
@@ -277,7 +273,6 @@ pub fn analyze(stored: &StoredExperiment) -> Analysis {
         reconciliation: reconcile::all(manifest, &trials),
         replicas: replica::all(manifest, &trials),
         standbys: standbys::all(manifest, &trials),
-        background: condition::all(manifest, &trials),
         features: BTreeMap::new(),
         variance: variance::estimate(stored, &trials),
         factor_effects: screened,

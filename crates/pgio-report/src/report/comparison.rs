@@ -43,10 +43,12 @@ pub fn document<'a>(report: impl Into<Report<'a>>) -> Document {
             primary.notes.extend(noise::woven(analysis));
             tables.push(primary);
             tables.extend(servers::table(analysis));
-            tables
-                .extend(report.sections.iter().flat_map(|section| section.tables.iter().cloned()));
+            let of_features =
+                |explains| report.explaining(explains).flat_map(|s| s.tables.iter().cloned());
+            tables.extend(of_features(false));
             tables.extend(secondary(analysis));
             tables.extend(explain::tables(analysis));
+            tables.extend(of_features(true));
             format!("compared with {}", analysis.baseline)
         }
     };

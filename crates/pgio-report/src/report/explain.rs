@@ -1,5 +1,5 @@
 //! Tables that explain an effect: where the time of an operation went, which reads reached the device, the writes of a
-//! replicated device on both sides, the standbys, and the background work.
+//! replicated device on both sides, and the standbys.
 //!
 //! A table without samples is omitted. Numbers and attribution come from `pgio_verdict::waits` and
 //! `pgio_verdict::reconcile`; this file words them.
@@ -9,7 +9,6 @@ use super::table::{Column, Table, columns};
 use pgio_results::units::human;
 use pgio_results::waits::{GROUPS, WaitGroup};
 use pgio_verdict::Analysis;
-use pgio_verdict::condition::BackgroundRate;
 use pgio_verdict::reconcile::Reconciliation;
 use pgio_verdict::replica::Replica;
 use pgio_verdict::standbys::StandbyUse;
@@ -22,7 +21,7 @@ const SHOWN_SHARE: f64 = 0.005;
 const NAMED_SHARE_OF_DIFFERENCE: f64 = 0.1;
 
 pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
-    let tables = [where_the_time_went, reads, replicas, standbys, background];
+    let tables = [where_the_time_went, reads, replicas, standbys];
     tables.into_iter().filter_map(|table| table(analysis)).collect()
 }
 
@@ -276,37 +275,6 @@ pub(super) fn standbys(analysis: &Analysis) -> Option<Table> {
     (!all.is_empty()).then_some(table)
 }
 
-/// What ran beside which condition, and how much it did.
-pub(super) fn background(analysis: &Analysis) -> Option<Table> {
-    let all = &analysis.background;
-    let row = |n: &BackgroundRate| {
-        let shown = |value: Option<f64>| value.map_or_else(|| NONE.to_owned(), format::number);
-        vec![
-            n.condition.clone(),
-            n.name.clone(),
-            match &n.standby {
-                Some(standby) => format!("{}, {standby}", n.target),
-                None => n.target.clone(),
-            },
-            n.kind.clone(),
-            format::metric_name(&n.metric),
-            shown(n.mean),
-            format!("{} … {}", shown(n.lowest), shown(n.highest)),
-            n.trials.to_string(),
-        ]
-    };
-    let table = Table {
-        title: "Background work".to_owned(),
-        columns: columns("condition | beside it | on | workload | metric | > mean | > range | > trials"),
-        rows: all.iter().map(row).collect(),
-        notes: vec![
-            "Background work is not judged; a wide range means that the neighbor was not equally loud in all trials."
-                .to_owned(),
-        ],
-    };
-    (!all.is_empty()).then_some(table)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -334,26 +302,5 @@ mod tests {
         assert_eq!(row[1], "b\nfrom a\ndelay 5.00 s");
         assert!(row[3].starts_with(NONE) && row[3].contains('8'), "{row:?}");
         assert_eq!((row[6], row[9]), ("vdc", "25 %"));
-    }
-
-    #[test]
-    fn a_neighbor_shows_its_server_and_its_rate() {
-        let mut analysis = analyze(&demo());
-        assert_eq!(background(&analysis), None);
-        analysis.background = vec![BackgroundRate {
-            condition: "noisy".to_owned(),
-            name: "load".to_owned(),
-            target: "n1".to_owned(),
-            metric: "commits_per_second".to_owned(),
-            mean: Some(150.0),
-            lowest: Some(100.0),
-            trials: 6,
-            ..BackgroundRate::default()
-        }];
-        let table = background(&analysis).unwrap();
-        assert_eq!(table.rows[0].len(), table.columns.len());
-        assert_eq!(table.rows[0][2], "n1");
-        assert_eq!(table.rows[0][4], "commits/s");
-        assert!(table.rows[0][6].starts_with("100") && table.rows[0][6].ends_with(NONE));
     }
 }

@@ -57,10 +57,10 @@ pub fn render(source: &Source<'_>) -> String {
         statuses: trial_statuses(source.stored),
         looks: LineStyles::new(&source.stored.manifest),
     };
-    let with_body = page.sections.iter().filter(|section| !section.body.0.is_empty());
-    let of_features = with_body.map(|section| {
-        Some(Section { id: section.name, title: section.title, body: section.body.clone() })
-    });
+    let of_features = |explains| {
+        let with_body = source.report.explaining(explains).filter(|s| !s.body.0.is_empty());
+        with_body.map(|s| Some(Section { id: s.name, title: s.title, body: s.body.clone() }))
+    };
     let (summary, details) = match source.report.instead() {
         Some(section) => {
             let (title, body) = (section.title, section.body.clone());
@@ -71,7 +71,7 @@ pub fn render(source: &Source<'_>) -> String {
             vec![Some(effects::section(&page)), waits::section(&page)],
             [Some(effects::numbers(&page))]
                 .into_iter()
-                .chain(of_features)
+                .chain(of_features(false))
                 .chain([
                     checks::trial_values(&page),
                     latency::section(&page),
@@ -80,9 +80,9 @@ pub fn render(source: &Source<'_>) -> String {
                     effects::reads(&page),
                     effects::replicas(&page),
                     effects::standbys(&page),
-                    effects::background(&page),
-                    effects::values(&page),
                 ])
+                .chain(of_features(true))
+                .chain([effects::values(&page)])
                 .collect(),
         ),
     };

@@ -35,6 +35,8 @@ pub struct Section {
     pub note: Option<String>,
     /// They follow the table of conditions.
     pub tables: Vec<Table>,
+    /// Whether its tables and its part of the page stand at the end of what explains the effects instead.
+    pub explains: bool,
     /// Further rows of the flat table.
     pub rows: Vec<Vec<String>>,
     /// Words of it, each with its meaning.
@@ -56,6 +58,7 @@ impl Section {
             instead: None,
             note: None,
             tables: Vec::new(),
+            explains: false,
             rows: Vec::new(),
             terms: Vec::new(),
             body: html! {},
@@ -78,6 +81,11 @@ impl Report<'_> {
     /// The tables of effects that precede the table of conditions.
     pub(super) fn effects(&self) -> impl Iterator<Item = &Table> {
         self.sections.iter().flat_map(|section| &section.effects)
+    }
+
+    /// The sections that explain the effects, or those that do not.
+    pub(super) fn explaining(&self, explains: bool) -> impl Iterator<Item = &Section> {
+        self.sections.iter().filter(move |section| section.explains == explains)
     }
 
     /// The section whose effects take the place of the comparisons with the baseline.

@@ -1,9 +1,10 @@
 //! `[[background]]`: workloads that run beside the judged one, in named conditions.
 //!
 //! [`spec`] reads the file, [`prepare`] makes the work ready on its servers, [`running`] runs it beside a trial and
-//! judges it, [`work`] is the thread of each.
+//! judges it, [`work`] is the thread of each. [`rates`] reports what it did.
 
 mod prepare;
+mod rates;
 mod running;
 mod spec;
 mod work;
@@ -20,13 +21,19 @@ use crate::host::Hosts;
 use crate::host::stop::Stop;
 
 pub(super) static FEATURE: Feature = Feature {
-    name: "background",
+    name: NAME,
     file: Some(&spec::PART),
     companions: |job| Some(Box::new(Specs(specs(job)))),
     checks: running::checks,
+    findings: &[rates::section],
+    #[cfg(feature = "schema")]
+    schema: || Some(schemars::schema_for!(rates::Field)),
     examples: &[example!("background-work"), example!("backup"), example!("replica-reads")],
     ..Feature::NONE
 };
+
+/// Also the name of its section, of its check and of its field in the JSON of an analysis.
+const NAME: &str = "background";
 
 /// The background work of a file.
 fn specs(job: &Job) -> Vec<BackgroundSpec> {

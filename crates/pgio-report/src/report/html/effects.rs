@@ -48,13 +48,6 @@ pub(super) fn reads(page: &Page<'_>) -> Option<Section> {
     Some(Section { id: "reads", title: "Reads", body })
 }
 
-/// What ran beside the conditions.
-pub(super) fn background(page: &Page<'_>) -> Option<Section> {
-    let background = explain::background(page.analysis)?;
-    let body = table::render(&background, "Background work");
-    Some(Section { id: "background", title: "Background work", body })
-}
-
 /// The standbys and their disks.
 pub(super) fn standbys(page: &Page<'_>) -> Option<Section> {
     let standbys = explain::standbys(page.analysis)?;

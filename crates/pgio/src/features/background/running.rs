@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::NAME;
 use super::spec::BackgroundSpec;
 use super::work::{Log, Report, Work};
 use crate::config::resolve::Extent;
@@ -253,7 +254,7 @@ impl std::fmt::Debug for RunningBackground<'_> {
 
 pub(super) fn checks() -> Vec<CheckDef> {
     vec![def(
-        ID,
+        NAME,
         "background work of the condition failed, did nothing in the window, or did not end after it",
         format!(
             "no single run of a background program contains the window, or the runs of one without a metric cover less than {COVERED} of it"
@@ -262,23 +263,21 @@ pub(super) fn checks() -> Vec<CheckDef> {
     )]
 }
 
-const ID: &str = "background";
-
 fn check(spec: &BackgroundSpec, ran: Ran, error: Option<&str>) -> Check {
     let work = format!("background work `{}` on {}", spec.work.name, spec.place());
     let alone =
         "run its workload alone with `pgio compare`, or remove the condition from its conditions";
     let longer = "give it a longer run_time, or let its command run longer: it begins before pgio prepares the trial's own work";
-    let invalid = |what: &str, remedy: &str| Check::invalid(ID, format!("{work} {what}"), remedy);
+    let invalid = |what: &str, remedy: &str| Check::invalid(NAME, format!("{work} {what}"), remedy);
     match (error, ran) {
         (Some(error), _) => invalid(&format!("failed: {error}"), alone),
         (None, Ran::Throughout(Some(value))) if value > 0.0 => {
-            Check::ok(ID, format!("{work} ran throughout the window"))
+            Check::ok(NAME, format!("{work} ran throughout the window"))
         }
         (None, Ran::Throughout(_)) => invalid("did nothing in the window", alone),
         (None, Ran::Partly(_)) => {
             let message = format!("{work} did not run throughout the window");
-            Check::warning(ID, message, longer)
+            Check::warning(NAME, message, longer)
         }
         (None, Ran::Endless) => invalid("did not end after the window", alone),
     }
@@ -379,7 +378,7 @@ impl<'a> Running<'a> {
             log: Arc::clone(&log),
             reports: sender,
         };
-        let thread = thread::Builder::new().name("background".to_owned());
+        let thread = thread::Builder::new().name(NAME.to_owned());
         let thread = thread.spawn(move || work.run_and_log_error());
         if let Err(error) = &thread {
             let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);

@@ -71,7 +71,7 @@ pub(super) fn parse(
     others: &Experiment,
 ) -> Result<Vec<BackgroundSpec>, ConfigError> {
     let mut all: Vec<BackgroundSpec> = Vec::new();
-    for section in root.sections_within("background", limits::WORKLOADS)? {
+    for section in root.sections_within(super::NAME, limits::WORKLOADS)? {
         let background = background(&section, others)?;
         let name = &background.work.name;
         if all.iter().any(|earlier| earlier.work.name == *name) {
