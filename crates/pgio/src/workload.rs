@@ -1,9 +1,9 @@
 //! The kinds of work, and the window in which each is measured.
 //!
-//! A workload prepares its [`Participants`]: sessions that run blocks on the server (`pool`), sessions
-//! that pgio itself drives (`client`), a program of the user's ([`command`]); features bring others. `phase` is the one loop that waits for
-//! them, `window` and `plan` are the window that they share, `participants` has its result; [`clock`] is the
-//! common start of windows on several servers.
+//! A workload prepares its [`Participants`]: sessions that run blocks on the server (`pool`), sessions that pgio itself
+//! drives (`client`), a program of the user's ([`command`]); features bring others. `phase` is the one loop that waits
+//! for them, `window` is the window that they share, `participants` has its result; [`clock`] is the common start of
+//! windows on several servers.
 //!
 //! To add one, follow "Adding to it" in ARCHITECTURE.md. Nothing here depends on conditions or experiments, and
 //! nothing here prints.

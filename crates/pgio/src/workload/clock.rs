@@ -25,7 +25,7 @@ pub struct Start {
 
 impl Start {
     /// Returns the moment that is `lead` ahead of now.
-    pub(crate) fn after_lead(admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
+    pub(super) fn after_lead(admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
         let asked = Instant::now();
         let now = prepare::server_clock(admin)?;
         // The server read its clock between request and answer; assume the middle.
@@ -34,7 +34,7 @@ impl Start {
     }
 
     /// Returns the present moment, by the quickest of a few round trips, and that round trip: half of it is the error.
-    pub(crate) fn now(admin: &mut Client) -> Result<(Duration, Start), EngineError> {
+    pub(super) fn now(admin: &mut Client) -> Result<(Duration, Start), EngineError> {
         quickest(|| {
             let asked = Instant::now();
             let epoch = query_clock(admin)?;
@@ -44,7 +44,7 @@ impl Start {
     }
 
     /// Returns a later moment of this machine as seconds since the epoch on the server's clock.
-    pub(crate) fn epoch_of(&self, at: Instant) -> f64 {
+    pub(super) fn epoch_of(&self, at: Instant) -> f64 {
         self.epoch + at.saturating_duration_since(self.at).as_secs_f64()
     }
 
@@ -75,7 +75,7 @@ impl Start {
 
 /// Returns how far the server's clock moved against this machine's between two readings of [`Start::now`], in seconds:
 /// at least, because of their errors.
-pub(crate) fn moved(earlier: (Duration, Start), later: (Duration, Start)) -> f64 {
+pub(super) fn moved(earlier: (Duration, Start), later: (Duration, Start)) -> f64 {
     let error = (earlier.0 + later.0).as_secs_f64() / 2.0;
     let apparent = later.1.epoch - earlier.1.epoch_of(later.1.at);
     apparent.signum() * (apparent.abs() - error).max(0.0)

@@ -65,7 +65,7 @@ impl Setup {
     }
 
     /// Returns the number of sessions of all processes, of which this one has `own`.
-    pub(crate) fn all_sessions(&self, own: usize) -> u64 {
+    pub(super) fn all_sessions(&self, own: usize) -> u64 {
         self.share().map_or(own as u64, |share| u64::from(share.of))
     }
 

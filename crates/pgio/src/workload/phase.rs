@@ -125,12 +125,12 @@ impl<Order: Send + 'static> Threads<Order> {
     }
 
     /// Closes all channels; no further orders follow.
-    pub(crate) fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         self.orders.clear();
     }
 
     /// Waits for the end of threads that have finished their work.
-    pub(crate) fn join(&mut self, has_ended: impl Fn(usize) -> bool) {
+    pub(super) fn join(&mut self, has_ended: impl Fn(usize) -> bool) {
         for (index, handle) in self.handles.iter_mut().enumerate() {
             if let Some(handle) = handle.take_if(|_| has_ended(index)) {
                 // The thread has printed its panic; its sessions count as lost.

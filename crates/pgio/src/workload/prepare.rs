@@ -11,7 +11,7 @@ use crate::pg::literal;
 use crate::pg::server::TIMEOUTS;
 
 /// Pins the settings that must not differ between trials, then reads all of them back.
-pub(crate) fn pin(
+pub(super) fn pin(
     client: &mut Client,
     script: &Script,
     condition: &[(String, String)],
@@ -41,7 +41,7 @@ pub(crate) fn pin(
 }
 
 /// Checks the privileges that the session needs, so that the error can name the GRANT.
-pub(crate) fn check_privileges(client: &mut Client, script: &Script) -> Result<(), EngineError> {
+pub(super) fn check_privileges(client: &mut Client, script: &Script) -> Result<(), EngineError> {
     let row = client
         .query_one(
             "SELECT quote_ident(current_user), has_language_privilege('plpgsql', 'USAGE')",
@@ -89,7 +89,7 @@ fn show(client: &mut Client, name: &str) -> Result<String, EngineError> {
         .map_err(failed("reading a setting"))
 }
 
-pub(crate) fn check_plan(client: &mut Client, check: &PlanCheck) -> Result<(), EngineError> {
+pub(super) fn check_plan(client: &mut Client, check: &PlanCheck) -> Result<(), EngineError> {
     // Empty parentheses are a syntax error.
     let listed = |items: Vec<String>| {
         if items.is_empty() { String::new() } else { format!("({})", items.join(", ")) }
@@ -138,14 +138,14 @@ fn node_types(plan: &str) -> Vec<String> {
 }
 
 /// Returns the first row of an answer.
-pub(crate) fn first_row(answer: &[SimpleQueryMessage]) -> Option<&SimpleQueryRow> {
+pub(super) fn first_row(answer: &[SimpleQueryMessage]) -> Option<&SimpleQueryRow> {
     answer.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
     })
 }
 
-pub(crate) fn server_clock(client: &mut Client) -> Result<f64, EngineError> {
+pub(super) fn server_clock(client: &mut Client) -> Result<f64, EngineError> {
     let row = client
         .query_one("SELECT date_part('epoch', clock_timestamp())", &[])
         .map_err(failed("reading the server's clock"))?;
@@ -159,7 +159,7 @@ pub(crate) fn version_num(client: &mut Client) -> Result<u32, EngineError> {
     Ok(row.try_get::<_, i32>(0)?.unsigned_abs())
 }
 
-pub(crate) fn backend_pid(client: &mut Client) -> Result<i32, EngineError> {
+pub(super) fn backend_pid(client: &mut Client) -> Result<i32, EngineError> {
     let row = client
         .query_one("SELECT pg_backend_pid()", &[])
         .map_err(failed("querying the process ID"))?;
@@ -172,20 +172,20 @@ impl From<pgio_connect::Error> for EngineError {
     }
 }
 
-pub(crate) fn failed(doing: &'static str) -> impl Fn(pgio_connect::Error) -> EngineError {
+pub(super) fn failed(doing: &'static str) -> impl Fn(pgio_connect::Error) -> EngineError {
     move |source| EngineError::Postgres { doing, source }
 }
 
 /// A setting of a condition, and its value; none: the value from before the first slice.
-pub(crate) type Switches = Vec<(String, Option<String>)>;
+pub(super) type Switches = Vec<(String, Option<String>)>;
 
 /// The values from before the first slice, in the order of the settings.
 #[derive(Default)]
-pub(crate) struct Prior(Option<Vec<String>>);
+pub(super) struct Prior(Option<Vec<String>>);
 
 impl Prior {
     /// Sets the values of a condition; returns all of them as the server reports them.
-    pub(crate) fn switch(
+    pub(super) fn switch(
         &mut self,
         client: &mut Client,
         settings: &Switches,
@@ -205,7 +205,7 @@ impl Prior {
 }
 
 /// Returns the current values of these settings.
-pub(crate) fn current_values(
+pub(super) fn current_values(
     client: &mut Client,
     settings: &Switches,
 ) -> Result<Vec<(String, String)>, EngineError> {
@@ -213,7 +213,7 @@ pub(crate) fn current_values(
 }
 
 /// Returns an expression for the current value of each setting.
-pub(crate) fn expressions(settings: &Switches) -> Vec<String> {
+pub(super) fn expressions(settings: &Switches) -> Vec<String> {
     settings.iter().map(|(name, _)| format!("current_setting({})", literal(name))).collect()
 }
 

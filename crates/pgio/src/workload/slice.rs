@@ -11,15 +11,15 @@ use pgio_results::latency::Class;
 use pgio_results::model::SessionTotals;
 
 /// The name of a further count: blocks read by scans.
-pub(crate) const BLOCKS_SCANNED: &str = "blocks_scanned";
+pub(super) const BLOCKS_SCANNED: &str = "blocks_scanned";
 
 /// Each call of `slob` is timed in one of these classes.
-pub(crate) const SLOB_CALLS: [Class; 5] =
+pub(super) const SLOB_CALLS: [Class; 5] =
     [Class::Read, Class::Update, Class::Scan, Class::Insert, Class::Delete];
 
 impl SliceArgs {
     /// Returns the DO statement of this slice.
-    pub(crate) fn statement(&self, block: &str) -> String {
+    pub(super) fn statement(&self, block: &str) -> String {
         let block = fill_slice(
             block,
             &or_null(self.start_at.map(timestamp)),
@@ -32,7 +32,7 @@ impl SliceArgs {
 }
 
 /// Returns the DO statement of a slice of a woven window; its parts end at these moments.
-pub(crate) fn woven_statement(block: &str, ends: [f64; 3], seed: Option<f64>) -> String {
+pub(super) fn woven_statement(block: &str, ends: [f64; 3], seed: Option<f64>) -> String {
     let seed = seed.map(|seed| format!("CASE weave_part WHEN 1 THEN {seed} END"));
     let block = fill_slice(block, "NULL", "weave_ends[weave_part]", &or_null(seed), "NULL");
     let ends = ends.map(timestamp).join(", ");
@@ -50,7 +50,7 @@ fn or_null<T: ToString>(value: Option<T>) -> String {
 }
 
 /// Returns a moment in seconds.
-pub(crate) fn seconds(us: i64) -> f64 {
+pub(super) fn seconds(us: i64) -> f64 {
     us as f64 / 1e6
 }
 
@@ -65,7 +65,7 @@ fn timestamp(epoch_seconds: f64) -> String {
 
 /// The JSON that a workload's block writes to `pgio.result`.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct SliceResult {
+pub(super) struct SliceResult {
     /// Since the epoch on the server's clock.
     pub began_us: i64,
     pub ended_us: i64,
@@ -155,7 +155,7 @@ impl Totals {
     }
 
     /// Returns the unit of a fixed amount of work: calls if the workload counts them, else commits.
-    pub(crate) fn work_units(&self) -> u64 {
+    pub(super) fn work_units(&self) -> u64 {
         self.counts.get("calls").map_or_else(|| self.count("commit"), |calls| *calls as u64)
     }
 
@@ -165,14 +165,14 @@ impl Totals {
     }
 
     /// Returns the calls that ended: calls of `slob`, some of which commit, or commits.
-    pub(crate) fn ended_calls(&self) -> u64 {
+    pub(super) fn ended_calls(&self) -> u64 {
         match self.slob_calls() {
             0 => self.count(Class::Commit.name()),
             calls => calls,
         }
     }
 
-    pub(crate) fn from_slice(slice: SliceResult) -> Option<Totals> {
+    pub(super) fn from_slice(slice: SliceResult) -> Option<Totals> {
         let mut histograms = BTreeMap::new();
         for (class, c) in slice.classes {
             let [sum, max] = [c.us, c.max].map(|us| us as f64 * 1e3);
@@ -191,7 +191,7 @@ impl Totals {
         })
     }
 
-    pub(crate) fn to_session_totals(&self, pid: i32, table: &str) -> SessionTotals {
+    pub(super) fn to_session_totals(&self, pid: i32, table: &str) -> SessionTotals {
         let longest = |class: &str| {
             self.histograms.get(class).and_then(Histogram::answered_max_ns).unwrap_or(0.0) / 1e9
         };

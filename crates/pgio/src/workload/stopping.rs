@@ -24,14 +24,14 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A session that has not ended.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Alive<'a> {
+pub(super) struct Alive<'a> {
     /// 0 while it is unknown.
     pub pid: i32,
     pub canceller: Option<&'a Canceller>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Stopping {
+pub(super) struct Stopping {
     since: Option<Instant>,
     terminated: Option<Instant>,
     given_up: bool,
@@ -49,7 +49,7 @@ impl Stopping {
     /// Takes the next step when it is due.
     ///
     /// `urgent` skips the wait, after a second Ctrl-C.
-    pub(crate) fn advance(
+    pub(super) fn advance(
         &mut self,
         admin: &mut Client,
         alive: &[Alive<'_>],
@@ -95,12 +95,12 @@ impl Stopping {
 
     /// Returns whether the server has not answered for too long; `undo` and the next start handle its
     /// sessions.
-    pub(crate) fn has_given_up(&self) -> bool {
+    pub(super) fn has_given_up(&self) -> bool {
         self.given_up
     }
 
     /// Returns the error of sessions that exceed their time, with their wait events.
-    pub(crate) fn stuck_error(admin: &mut Client, pids: &[i32], failure: &str) -> EngineError {
+    pub(super) fn stuck_error(admin: &mut Client, pids: &[i32], failure: &str) -> EngineError {
         if !server_answers(admin) {
             return EngineError::Overdue(format!(
                 "{} sessions {failure}, and the server does not answer; check the server and the network",
@@ -140,7 +140,7 @@ fn cancel_in_background(cancellers: Vec<Canceller>) {
 }
 
 /// Returns whether the server answers within a short time.
-pub(crate) fn server_answers(admin: &mut Client) -> bool {
+pub(super) fn server_answers(admin: &mut Client) -> bool {
     admin.is_valid(ANSWER_TIMEOUT)
 }
 
@@ -150,18 +150,18 @@ const WAIT_FOR_STANDBY: &str = "SyncRepWaitForLSN";
 
 /// Counts such notices of all sessions without storing them; cheap to clone and share.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Notices(Arc<AtomicUsize>);
+pub(super) struct Notices(Arc<AtomicUsize>);
 
 impl Notices {
     /// Counts a notice by the function of the server that sent it.
-    pub(crate) fn push(&self, routine: &str) {
+    pub(super) fn push(&self, routine: &str) {
         if routine == WAIT_FOR_STANDBY {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Returns the commits that were acknowledged without the standby because a wait was canceled.
-    pub(crate) fn cancelled_sync_rep(&self) -> usize {
+    pub(super) fn cancelled_sync_rep(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct OpenWindow<'a> {
     admin: &'a mut Client,
     listener: Listener<'a>,
     pub(crate) start: Start,
-    pub(crate) plan: WindowPlan,
+    pub(super) plan: WindowPlan,
     pub(crate) outcome: WindowOutcome,
     pub(crate) progress: Progress,
     stall: Stall,
@@ -68,7 +68,7 @@ impl<'a> OpenWindow<'a> {
     }
 
     /// Adds the work of one or more sessions in their slice `number` to the timeline and the progress.
-    pub(crate) fn add_slice(&mut self, number: usize, totals: &Totals) {
+    pub(super) fn add_slice(&mut self, number: usize, totals: &Totals) {
         self.progress.block_visits += totals.block_visits();
         self.progress.blocks_scanned += totals.blocks_scanned();
         self.progress.commits += totals.commits();
@@ -120,7 +120,7 @@ impl<'a> OpenWindow<'a> {
 
     /// Returns the error of sessions that are no longer waited for: after the window's end, if none of
     /// them works, or, for a fixed number of transactions, in a standstill.
-    pub(crate) fn stuck_error(
+    pub(super) fn stuck_error(
         &mut self,
         now: Instant,
         pids: impl Fn() -> Vec<i32>,
@@ -136,7 +136,7 @@ impl<'a> OpenWindow<'a> {
     }
 
     /// Takes the next step to stop sessions that have not ended.
-    pub(crate) fn stop(&mut self, alive: &[Alive<'_>], urgent: bool, now: Instant) {
+    pub(super) fn stop(&mut self, alive: &[Alive<'_>], urgent: bool, now: Instant) {
         self.stopping.advance(self.admin, alive, urgent, now);
     }
 
@@ -147,7 +147,7 @@ impl<'a> OpenWindow<'a> {
     }
 
     /// Returns whether the server does not answer, so that its sessions are not waited for.
-    pub(crate) fn has_given_up(&self) -> bool {
+    pub(super) fn has_given_up(&self) -> bool {
         self.stopping.has_given_up()
     }
 }
@@ -198,17 +198,17 @@ impl WindowPlan {
     }
 
     /// Returns a session's share of a fixed number of transactions or calls.
-    pub(crate) fn share(&self, index: u64) -> Option<u64> {
+    pub(super) fn share(&self, index: u64) -> Option<u64> {
         self.transactions.map(|n| n / self.participants + u64::from(index < n % self.participants))
     }
 
     /// Returns the window's length, if it has one.
-    pub(crate) fn length(&self) -> Option<Duration> {
+    pub(super) fn length(&self) -> Option<Duration> {
         Duration::try_from_secs_f64(self.seconds).ok()
     }
 
     /// Returns the timeline's slice for a session's slice `number`, and creates it if it is missing.
-    pub(crate) fn slice_of<'a>(
+    pub(super) fn slice_of<'a>(
         &self,
         timeline: &'a mut Vec<Slice>,
         number: usize,
@@ -225,7 +225,7 @@ impl WindowPlan {
 /// Ends the last slice with the window, whose last operation may end later than planned or, with a fixed number of
 /// transactions, in mid slice: a stall at the end would otherwise be no part of it, and a remainder would look like
 /// one.
-pub(crate) fn end_timeline(timeline: &mut [Slice], seconds: f64) {
+pub(super) fn end_timeline(timeline: &mut [Slice], seconds: f64) {
     let Some(last) = timeline.last_mut() else { return };
     let begins = last.at - last.seconds;
     if seconds > begins {
@@ -234,7 +234,7 @@ pub(crate) fn end_timeline(timeline: &mut [Slice], seconds: f64) {
 }
 
 /// Returns the length of a slice: about a second, at most a quarter of the window.
-pub(crate) fn slice_length(seconds: f64) -> f64 {
+pub(super) fn slice_length(seconds: f64) -> f64 {
     let slices = seconds.round().max(4.0);
     seconds / slices
 }

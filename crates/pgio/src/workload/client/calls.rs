@@ -13,8 +13,8 @@ use crate::rng::SplitMix64;
 use crate::workload::Script;
 
 /// Type OIDs of the parameters: bigint and text.
-pub(crate) const BIGINT: u32 = 20;
-pub(crate) const TEXT: u32 = 25;
+pub(in crate::workload) const BIGINT: u32 = 20;
+pub(in crate::workload) const TEXT: u32 = 25;
 
 /// The work of all sessions. What sessions share is there, and sent to a driver, once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub(crate) struct AllCalls {
 
 impl AllCalls {
     /// All sessions do the same.
-    pub(crate) fn shared(calls: Calls, sessions: u32) -> AllCalls {
+    pub(super) fn shared(calls: Calls, sessions: u32) -> AllCalls {
         AllCalls { different: vec![calls], by_session: vec![0; sessions as usize] }
     }
 
@@ -37,7 +37,7 @@ impl AllCalls {
     }
 
     /// Returns the number of sessions.
-    pub(crate) fn sessions(&self) -> usize {
+    pub(in crate::workload) fn sessions(&self) -> usize {
         self.by_session.len()
     }
 
@@ -52,7 +52,7 @@ impl AllCalls {
     }
 
     /// Returns the work of these sessions.
-    pub(crate) fn part(&self, first: usize, count: usize) -> AllCalls {
+    pub(in crate::workload) fn part(&self, first: usize, count: usize) -> AllCalls {
         let mut part = AllCalls { different: Vec::new(), by_session: Vec::new() };
         let mut places = BTreeMap::new();
         let sessions = first..first + count;
