@@ -1,12 +1,14 @@
 //! Reports: stored results and their analysis as text, Markdown, CSV, JSON and a page.
 //!
-//! Reports measure nothing and access no server, so each can be made again from the stored record.
-//! [`table`] is the model that every format renders. `comparison` fills it from an analysis, [`across`] from two sides, [`history`] from many runs, and [`mod@pilot`] from a pilot; [`mod@summary`] is the short form, which a terminal shows. [`text`],
+//! Reports measure nothing and access no server, so each can be made again from the stored record. [`table`] is the
+//! model that every format renders. `comparison` fills it from an analysis, [`across`] from two sides, [`history`] from
+//! many runs, and [`mod@pilot`] from a pilot; [`mod@summary`] is the short form, which a terminal shows. [`text`],
 //! [`markdown`], [`csv`] and [`mod@html`] render it. [`Statement`] has the words for the verdict on a condition, short
-//! and long, for every format; `lead` the first lines of a report, `margin` the gate. A [`Section`] is what a feature adds.
+//! and long, for every format; `lead` the first lines of a report, `margin` the gate. A [`Section`] is what a feature
+//! adds.
 //!
-//! [`json`] is the versioned form for other programs, [`junit`] the form for CI systems, [`openmetrics`] the form for
-//! Prometheus. For one trial, [`classic`] prints the original pgio's lines, [`trial`] the details below them.
+//! [`json`] is the versioned form for other programs, [`junit`] the form for CI systems. For one trial, [`classic`]
+//! prints the original pgio's lines, [`trial`] the details below them.
 
 pub mod across;
 pub mod classic;

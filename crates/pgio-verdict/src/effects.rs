@@ -1,6 +1,6 @@
 //! Effects of factors: which factors matter here, and which of them act together.
 //!
-//! In a factorial design each effect is a contrast of all cells ([`contrasts`]): per block, the mean
+//! In a factorial design each effect is a contrast of all cells ([`mod@contrasts`]): per block, the mean
 //! log of the cells at the high level minus the mean of the cells at the low level. The block stays the
 //! unit of inference, and all contrasts form one family, whichever cell is the baseline. The factors of a detected
 //! interaction are decided at the worse level of each other, and nothing is called too small to matter if the cells

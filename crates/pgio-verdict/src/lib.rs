@@ -9,11 +9,11 @@
 //! where the time went, `reconcile` which reads reached the device. All this applies to the middle point
 //! of a workload; a feature may compare conditions at others ([`compare_apart`], [`pairing`]).
 //!
-//! Comparisons are judged in families (`families`): comparisons of the primary metric, which answer the
-//! experiment's question, the mean times of the operation that explain the answer, and all others. A verdict
-//! and its interval come from the same test. The ratio of the typical block is accompanied by the ratio of
-//! totals (`totals`) and the degraded time (`degraded`). `margin` decides whether an effect exceeds the margin that the experiment names; [`pilot`]
-//! plans how many blocks that takes.
+//! Comparisons are judged in families (`families`): comparisons of the primary metric, which answer the experiment's
+//! question, the mean times of the operation that explain the answer, and all others. A verdict and its interval come
+//! from the same test. The ratio of the typical block is accompanied by the ratio of totals (`totals`) and the degraded
+//! time (`degraded`). `margin` decides whether an effect exceeds the margin that the experiment names; [`pilot`] plans
+//! how many blocks that takes.
 //!
 //! [`effects`] estimates the effects of factors, if a design made the conditions from them.
 //!

@@ -1,9 +1,9 @@
 //! Compares the shares of failed, invalid and badly behaved trials of a condition with the baseline's.
 //!
-//! A failed trial has no rate, so more failures under a condition are a result in themselves. Fisher's
-//! exact test compares the shares at [`ALPHA`]. A share of results is also shown if only one side has such trials, even
-//! if they are too few to decide; invalid ones alone reveal nothing about their condition. Trials at all points count, the baseline's at the points
-//! of the condition. Interrupted trials are ignored.
+//! A failed trial has no rate, so more failures under a condition are a result in themselves. Fisher's exact test
+//! compares the shares at [`ALPHA`]. A share of results is also shown if only one side has such trials, even if they
+//! are too few to decide; invalid ones alone reveal nothing about their condition. Trials at all points count, the
+//! baseline's at the points of the condition. Interrupted trials are ignored.
 
 use std::collections::BTreeSet;
 

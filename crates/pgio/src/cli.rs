@@ -99,7 +99,6 @@ pub fn command() -> clap::Command {
 
 pub fn main() -> ExitCode {
     crate::host::exec::close_inherited_on_exec();
-    feature::register();
     pgio_connect::on_warning(|found| output::warn(&crate::experiment::target::warning(found)));
     let ran = command().try_get_matches().and_then(|matches| {
         let named = matches.subcommand();

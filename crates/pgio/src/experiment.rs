@@ -5,10 +5,9 @@
 //! accompanies it. [`results`] stores the trials, and decides with [`judging`] what to repeat and when to stop;
 //! `calibration` finds the length of woven slices.
 //!
-//! [`application`] runs an experiment file from its text to its stored results; [`doctor`] finds beforehand what
-//! would spoil them. Other commands share [`state`] (directories, ids, locks), [`target`], [`admin`] sessions and conflicts with other runs,
-//! [`clusters`], the [`slob`] data set. [`undo`] restores what interrupted runs left
-//! changed.
+//! [`application`] runs an experiment file from its text to its stored results; [`doctor`] finds beforehand what would
+//! spoil them. Other commands share [`state`] (directories, ids, locks), [`target`], [`admin`] sessions and conflicts
+//! with other runs, [`clusters`], the [`slob`] data set. [`undo`] restores what interrupted runs left changed.
 //!
 //! Nothing here prints: an observer receives [`event`]s.
 //! Next: `report` reads the stored results; neither module sees the other.

@@ -114,7 +114,8 @@ pub trait Watcher: Debug {
 /// A way to have other processes generate the load.
 #[derive(Debug)]
 pub struct GeneratorKind {
-    /// The key of what is stored of them among the facts of the environment; also the name of the flag that asks for them.
+    /// The key of what is stored of them among the facts of the environment; also the name of the flag that asks for
+    /// them.
     pub fact: &'static str,
     /// The check of a trial that lost one of them.
     pub lost: &'static str,

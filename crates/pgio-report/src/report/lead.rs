@@ -2,8 +2,8 @@
 //! problems (conditions that failed, trials that do not count, a busy machine, shares of failed, invalid or badly
 //! behaved trials that differ from the baseline's, slices that reached into each other).
 //!
-//! Where effects take the place of comparisons, their section has the answer. Next: `statement` has the answer for each condition,
-//! `noise` what the run can see.
+//! Where effects take the place of comparisons, their section has the answer. Next: `statement` has the answer for each
+//! condition, `noise` what the run can see.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -329,7 +329,8 @@ impl Line {
     }
 }
 
-/// Returns what prevents other processes from running a command; none: nothing. `judged` are metrics judged beside the first.
+/// Returns what prevents other processes from running a command; none: nothing. `judged` are metrics judged beside the
+/// first.
 pub(super) fn indivisible(spec: &CommandSpec, judged: &[String]) -> Option<String> {
     if let Some(host) = &spec.host {
         return Some(format!(

@@ -1,8 +1,8 @@
 //! The kinds of workload: one record each, which states what pgio must know of a kind before it prepares one.
 //!
-//! The parser, `--plan`, the doctor, the estimates of time and the documentation ask these records instead of
-//! matching on kinds. The records of `slob`, `commit` and `command` are here, others in their features; [`crate::feature`]
-//! lists all.
+//! The parser, `--plan`, the doctor, the estimates of time and the documentation ask these records instead of matching
+//! on kinds. The records of `slob`, `commit` and `command` are here, others in their features; [`crate::feature`] lists
+//! all.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -87,7 +87,6 @@ pub enum Sessions {
     Tables,
 }
 
-/// Properties that most kinds share: a record states only what differs.
 /// The threads of pgio or a driver that issue the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Threads {
@@ -97,6 +96,7 @@ pub enum Threads {
     OfSessions(&'static str),
 }
 
+/// Properties that most kinds share: a record states only what differs.
 pub(crate) const PLAIN: WorkloadDef = WorkloadDef {
     name: "",
     keys: &[],

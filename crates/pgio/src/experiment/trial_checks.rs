@@ -62,8 +62,8 @@ pub(crate) fn judge(
 
 /// Whether a process that did a part of the work was lost inside the window.
 pub(super) fn lost_a_part(trial: &Trial) -> bool {
-    let marks = feature::generators().map(|generators| generators.lost);
-    marks.into_iter().any(|lost| trial.checks.iter().any(|check| check.id == lost))
+    let is_loss = |check: &Check| feature::generators().any(|kind| kind.lost == check.id);
+    trial.checks.iter().any(is_loss)
 }
 
 /// The treatments in force on one server of a joint window.

@@ -44,10 +44,9 @@ pub(crate) static FEATURE: Feature = Feature {
     name: "drivers",
     file: Some(&FilePart {
         sections: &[spec::keys::SECTION],
-        lists: None,
-        conditions: None,
         complete: |file, _| read_keys(file.root).map(drop),
         hidden: &["drivers.engine"],
+        ..FilePart::NONE
     }),
     generators: &[GeneratorKind { fact: NAME, lost: LOST, define, read }],
     checks,

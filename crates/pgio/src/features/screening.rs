@@ -1,8 +1,8 @@
 //! Screening: which of many factors matter, and which of them act together.
 //!
-//! [`factor`] reads the factors, [`design`] makes the conditions from them, [`plan`] shows them. [`tables`] words the effects, [`cells`] shows
-//! the conditions. The core judges the
-//! effects, as contrasts of all conditions: `pgio_verdict::effects`.
+//! [`factor`] reads the factors, [`design`] makes the conditions from them, [`plan`] shows them. [`tables`] words the
+//! effects, [`cells`] shows the conditions. The core judges the effects, as contrasts of all conditions:
+//! `pgio_verdict::effects`.
 
 mod cells;
 mod design;

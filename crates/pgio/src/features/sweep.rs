@@ -1,8 +1,8 @@
 //! A sweep: lists of values in the experiment file, and what they show: all cells, and along each axis a curve for each
 //! condition, with its knee.
 //!
-//! [`axes`] reads the file. [`curves`] finds them in stored trials, [`tables`] words them, [`charts`] draws them. Next: `pgio_verdict` for what
-//! is said of the middle point.
+//! [`axes`] reads the file. [`curves`] finds them in stored trials, [`tables`] words them, [`charts`] draws them. Next:
+//! `pgio_verdict` for what is said of the middle point.
 
 mod axes;
 mod charts;

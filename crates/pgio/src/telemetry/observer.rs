@@ -1,8 +1,8 @@
 //! What a feature observes on the hosts of any trial, beside the counters that telemetry reads itself.
 //!
-//! Its commands are part of the scripts that run on a host anyway, so that it costs the window neither a round trip nor a
-//! shell. Telemetry keeps its sections of the output as text and hands them over after the window. What it
-//! stores it puts into [`HostUse`]; what must not change inside a trial is a fact of the environment.
+//! Its commands are part of the scripts that run on a host anyway, so that it costs the window neither a round trip nor
+//! a shell. Telemetry keeps its sections of the output as text and hands them over after the window. What it stores it
+//! puts into [`HostUse`]; what must not change inside a trial is a fact of the environment.
 
 use std::collections::BTreeMap;
 

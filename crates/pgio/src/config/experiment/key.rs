@@ -5,8 +5,8 @@
 //! and the compiler warns of one that nothing reads. Workload keys, which are also valid in pgio.conf and as flags,
 //! are in [`crate::config::keys`]; each treatment defines its own keys.
 //!
-//! To add a key, add one line to its section and read it there; to add a section, add its record to
-//! `SECTIONS` of [`super`], or to the [`super::part`] of a feature. It may have types of value of its own: they implement [`Takes`].
+//! To add a key, add one line to its section and read it there; to add a section, add its record to `SECTIONS` of
+//! [`super`], or to the [`super::part`] of a feature. It may have types of value of its own: they implement [`Takes`].
 
 use std::ops::{Deref, RangeInclusive};
 use std::time::Duration;

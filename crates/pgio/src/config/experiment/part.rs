@@ -10,7 +10,7 @@ use crate::config::keys::Key;
 use crate::config::value::ConfigError;
 use pgio_results::factors::FactorDesign;
 
-/// What a feature reads.
+/// What a feature reads. Most read only some of this: the rest is `NONE`.
 #[derive(Debug)]
 pub struct FilePart {
     /// One with the title of a section of the core adds keys to that one.
@@ -44,6 +44,16 @@ pub(crate) struct File<'a> {
     pub(crate) head: &'a Section<'a>,
     /// The valid kinds of treatment.
     pub(crate) treatments: &'a [&'a str],
+}
+
+impl FilePart {
+    pub(crate) const NONE: FilePart = FilePart {
+        sections: &[],
+        lists: None,
+        conditions: None,
+        complete: |_, _| Ok(()),
+        hidden: &[],
+    };
 }
 
 /// Reads a file that was parsed before.

@@ -129,8 +129,8 @@ fn outcome(trials: &[(&str, &Trial)]) -> Outcome {
     failed.unwrap_or(if complete || lost { Outcome::Complete } else { Outcome::Interrupted })
 }
 
-/// Adds how far apart the servers began. Where others generate the load of each, how far those were apart is known already,
-/// and the worse of the two counts.
+/// Adds how far apart the servers began. Where others generate the load of each, how far those were apart is known
+/// already, and the worse of the two counts.
 fn add_start_check(trial: &mut Trial) {
     let servers = apart::check(trial);
     match trial.checks.iter_mut().find(|check| check.id == servers.id) {

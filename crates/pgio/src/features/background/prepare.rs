@@ -167,8 +167,9 @@ fn refuse_writes(spec: &BackgroundSpec, layer: &Layer) -> Result<(), OpenError> 
     }
 }
 
-/// Refuses this work, the last of those that take connections, if its server has no room beside conditions that run on other targets.
-/// `live::check` judges the conditions that run there, because they may change the limit. `admin` is a session there.
+/// Refuses this work, the last of those that take connections, if its server has no room beside conditions that run on
+/// other targets. `live::check` judges the conditions that run there, because they may change the limit. `admin` is a
+/// session there.
 fn check_room(
     job: &Job,
     spec: &BackgroundSpec,

@@ -1,9 +1,9 @@
 //! Background work beside the trials, from before their warm-up to after their window.
 //!
-//! Each runs on a thread and an admin session of its own. Sessions of the server work until they are
-//! stopped, and their counts over the judged window are interpolated. A program reports at its end, so
-//! the run that contains the window is awaited; one without a metric reports nothing and is stopped. Failures never end the judged trial; they make it invalid. Next:
-//! [`super::prepare`] prepares the work, [`super::work`] is the thread.
+//! Each runs on a thread and an admin session of its own. Sessions of the server work until they are stopped, and their
+//! counts over the judged window are interpolated. A program reports at its end, so the run that contains the window is
+//! awaited; one without a metric reports nothing and is stopped. Failures never end the judged trial; they make it
+//! invalid. Next: [`super::prepare`] prepares the work, [`super::work`] is the thread.
 
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};

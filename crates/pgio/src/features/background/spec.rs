@@ -59,10 +59,8 @@ impl BackgroundSpec {
 
 pub(super) static PART: FilePart = FilePart {
     sections: &[keys::SECTION],
-    lists: None,
-    conditions: None,
     complete: |file: &File<'_>, experiment| parse(file.root, experiment).map(drop),
-    hidden: &[],
+    ..FilePart::NONE
 };
 
 /// Reads the sections of a file, of which the core has read the rest.

@@ -18,8 +18,8 @@ const PROTOCOL: &str = "protocol";
 /// Protocol that the kernel uses if the configuration names none.
 const DEFAULT_PROTOCOL: &str = "C";
 
-/// Of a peer, only the resources that were found on the server's host. Empty if the server's files are not on DRBD or its
-/// configuration cannot be read.
+/// For a peer, it reads only the resources that were found on the server's host. It finds nothing if the server's files
+/// are not on DRBD, or if DRBD's configuration cannot be read.
 pub(super) fn read(text: &str, of: Of<'_>) -> Facts {
     facts(text, |config| match of {
         Of::Server(storage) => {

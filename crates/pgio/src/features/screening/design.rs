@@ -22,10 +22,9 @@ use pgio_results::factors::{DesignCell, DesignKind, Factor, FactorDesign};
 
 pub(super) static PART: FilePart = FilePart {
     sections: &[factor::keys::SECTION, experiment_keys::SECTION],
-    lists: None,
     conditions: Some(parse),
     complete,
-    hidden: &[],
+    ..FilePart::NONE
 };
 
 section! { experiment_keys, "[experiment]", "";

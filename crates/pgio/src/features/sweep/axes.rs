@@ -27,9 +27,8 @@ pub(super) static PART: FilePart = FilePart {
         workload_keys::SECTION,
     ],
     lists: Some(lists),
-    conditions: None,
     complete,
-    hidden: &[],
+    ..FilePart::NONE
 };
 
 section! { keys, "[[axis]]",
@@ -83,6 +82,7 @@ fn complete(file: &File<'_>, experiment: &mut Experiment) -> Result<(), ConfigEr
     if file.head.has(&experiment_keys::sweep) && !swept {
         return Err(file.head.error(&experiment_keys::sweep, size::NO_AXIS));
     }
+    // With too many axes, that is what is wrong, and not the number of cells.
     size::check(file.head, experiment)?;
     check_cells(file.head, experiment)
 }
